@@ -1,0 +1,512 @@
+/* libmha: multi-head attention on any OpenCL device. The whole public interface.
+ *
+ * Three moments: what the device decides is fixed in a context, what the shape decides in an
+ * attention, layer or part, what the data decides in an enqueue. Each object is made from one made
+ * before and never changes it.
+ *
+ * Shapes. Every attention tensor is seen as [batch][heads][len][dim], in elements, whatever its
+ * layout in memory; strides say the layout. Structs are zero-initialised: 0 is the default of every
+ * field and each comment says what it means. Add fields by name (designated initialisers), since
+ * later versions may append some.
+ *
+ * Ownership. A create call writes a new object to *out, or NULL there and a status. A destroy call
+ * takes the address of the pointer, sets it to NULL and accepts NULL. An object keeps what it was
+ * made from alive only through OpenCL's own reference counts: destroy attentions, layers and parts
+ * before their context. An object may be destroyed while its enqueued work still runs.
+ *
+ * Threads. A context may be used by all threads at once. Any other object is used by one thread at
+ * a time; two objects are independent, also when they share a context.
+ *
+ * Errors. Every function that can fail returns an mha_status and logs one sentence that says what
+ * to change. A failed create or load leaves nothing behind. A failed enqueue may have queued
+ * earlier stages: the workspace is then undefined, an output is untouched unless the sentence says
+ * that its kernel was queued, the object stays usable, and once the queue has finished everything
+ * may be released.
+ *
+ * The library reads no environment variable (but those that name the user's cache folder, see
+ * mha_context_options.cache_dir) and prints nothing.
+ *
+ * C99 and C++. Copyright 2026 the libmha authors, Apache-2.0. */
+#ifndef MHA_H
+#define MHA_H
+
+#ifndef CL_TARGET_OPENCL_VERSION
+#define CL_TARGET_OPENCL_VERSION 120
+#endif
+#include <CL/cl.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(MHA_STATIC) || !defined(_WIN32)
+#if defined(__GNUC__)
+#define MHA_API __attribute__((visibility("default")))
+#else
+#define MHA_API
+#endif
+#elif defined(MHA_BUILDING)
+#define MHA_API __declspec(dllexport)
+#else
+#define MHA_API __declspec(dllimport)
+#endif
+
+#define MHA_VERSION_MAJOR 0
+#define MHA_VERSION_MINOR 1
+#define MHA_VERSION_PATCH 0
+
+/* The version of the library that is running, as MAJOR << 16 | MINOR << 8 | PATCH. While MAJOR is 0
+ * a new MINOR may change the interface, and the shared library's soversion with it. */
+MHA_API unsigned mha_version(void);
+
+/* ------------------------------------------------------------------------------------ status -- */
+
+/* 0 is success, a positive status is the library's own, a negative one is the code that OpenCL or
+ * CLBlast returned, unchanged. X(name, value, text). */
+#define MHA_STATUS_MAP(X)                                                                 \
+    X(MHA_OK, 0, "success")                                                               \
+    X(MHA_INVALID_ARGUMENT, 1, "an argument breaks a rule of the call")                   \
+    X(MHA_UNSUPPORTED, 2, "a valid request that this version or this device does not do") \
+    X(MHA_OUT_OF_HOST_MEMORY, 3, "the host is out of memory")                             \
+    X(MHA_TOO_LARGE, 4, "a size overflows or passes what the device can hold")            \
+    X(MHA_NO_PLATFORM, 5, "no OpenCL platform is installed")                              \
+    X(MHA_NO_DEVICE, 6, "no OpenCL device fits the request")                              \
+    X(MHA_BUILD_FAILED, 7, "a kernel did not compile on the device")                      \
+    X(MHA_BUFFER_TOO_SMALL, 8, "a buffer ends before the tensor in it does")              \
+    X(MHA_WRONG_CONTEXT, 9,                                                               \
+      "a buffer, queue or event belongs to another OpenCL context or device")             \
+    X(MHA_WRONG_QUEUE, 10, "the queue is not in-order")                                   \
+    X(MHA_OVERLAP, 11, "an output shares memory with another argument")                   \
+    X(MHA_NOT_LOADED, 12, "the layer has no weights yet")                                 \
+    X(MHA_DEVICE_LOST, 13, "the device was lost; make a new context")
+
+typedef int mha_status;
+enum {
+#define MHA_STATUS_ENUM(name, value, text) name = value,
+    MHA_STATUS_MAP(MHA_STATUS_ENUM)
+#undef MHA_STATUS_ENUM
+};
+
+/* The name ("MHA_OVERLAP", "CL_OUT_OF_RESOURCES") and a short text of any status. Static strings,
+ * never NULL: an unknown code gives "unknown status". Thread-safe. */
+MHA_API const char *mha_status_name(mha_status status);
+MHA_API const char *mha_status_text(mha_status status);
+
+/* --------------------------------------------------------------------------------------- log -- */
+
+typedef enum mha_log_level {
+    MHA_LOG_DEFAULT = 0, /* in mha_log.level: MHA_LOG_WARNING */
+    MHA_LOG_ERROR = 1,   /* the sentence that goes with a failing status; a build log */
+    MHA_LOG_WARNING = 2, /* the call succeeded, but not as well as it could */
+    MHA_LOG_INFO = 3,    /* which device, which path and why */
+    MHA_LOG_DEBUG = 4    /* programs built, cache hits */
+} mha_log_level;
+
+/* Receives messages of `level` and more severe ones. `text` is one UTF-8 message without a line end
+ * (a build log has inner ones), valid during the call. fn == NULL: no messages. fn may be called
+ * from any thread that is inside a call of the library, also from two at once; it must not call the
+ * library on the same object. Outlives the context that it is given to. */
+typedef struct mha_log {
+    void (*fn)(void *data, mha_log_level level, const char *text);
+    void *data;
+    mha_log_level level;
+} mha_log;
+
+/* ----------------------------------------------------------------------------------- devices -- */
+
+typedef struct mha_device_info {
+    unsigned platform_index; /* together "0:1", the word that chooses this device */
+    unsigned device_index;
+    cl_platform_id platform;
+    cl_device_id device;
+    cl_device_type type;
+    char name[256];
+    char platform_name[256];
+    char vendor[128];
+    char device_version[128]; /* CL_DEVICE_VERSION, such as "OpenCL 1.2 ..." */
+    char driver_version[128];
+    uint64_t global_memory_bytes;
+    uint64_t max_allocation_bytes;
+    uint64_t local_memory_bytes;
+    uint32_t compute_units;
+    uint32_t max_work_group_size;
+    uint32_t is_default; /* 1 for the one device that mha_context_create(&context, NULL) takes */
+} mha_device_info;
+
+/* Lists the devices of all platforms, in the loader's order; platforms without a device are passed
+ * over. Writes at most `capacity` of them to `infos` (may be NULL with capacity 0) and their whole
+ * number to *count. `log` may be NULL. MHA_NO_PLATFORM where the loader finds no platform. */
+MHA_API mha_status mha_devices(const mha_log *log, mha_device_info *infos, size_t capacity,
+                               size_t *count);
+
+/* ----------------------------------------------------------------------------------- context -- */
+
+typedef struct mha_context mha_context;
+
+typedef struct mha_context_options {
+    /* The caller's OpenCL context and a device of it, both retained; give both or neither. */
+    cl_context cl;
+    cl_device_id device;
+    /* Otherwise the library makes a context of its own on one device. device_name:
+     * "platform:device" as listed by mha_devices ("0:1"), or a part of the device's, platform's or
+     * vendor's name, letter case ignored ("radeon"). device_type: only devices of these types.
+     * Both: both must fit. Neither (NULL, 0): the first GPU or accelerator, else the first device
+     * of any type. */
+    const char *device_name;
+    cl_device_type device_type;
+    /* The folder for compiled kernels, created on need. NULL: "libmha" in the user's cache folder
+     * ($XDG_CACHE_HOME, else $HOME/.cache; %LOCALAPPDATA% on Windows). "": no files at all. A
+     * folder that cannot be written is a warning, never an error. The string is copied. */
+    const char *cache_dir;
+    mha_log log;
+} mha_context_options;
+
+/* `options` NULL is the same as all zero. Thread-safe. */
+MHA_API mha_status mha_context_create(mha_context **out, const mha_context_options *options);
+/* If the library made the OpenCL context, this also empties CLBlast's process-wide program cache,
+ * which otherwise keeps it alive (see mha_clblast_clear). */
+MHA_API void mha_context_destroy(mha_context **context);
+
+/* The OpenCL context and device, for making queues and buffers. Owned by `context`. */
+MHA_API cl_context mha_context_cl(const mha_context *context);
+MHA_API cl_device_id mha_context_device(const mha_context *context);
+MHA_API mha_status mha_context_info(const mha_context *context, mha_device_info *info);
+
+/* CLBlast keeps its compiled programs, and with them a reference to each cl_context it has seen, in
+ * a cache of the process. A caller who is done with a cl_context of his own calls this to let it
+ * go; later calls compile again. The library guards its own calls of CLBlast by one lock; an
+ * application that calls CLBlast itself must not do so at the same time as it is inside this
+ * library. */
+MHA_API mha_status mha_clblast_clear(void);
+
+/* ----------------------------------------------------------------------- tensors, the call -- */
+
+typedef enum mha_type {
+    MHA_TYPE_DEFAULT = 0, /* float32 for `type`; "the same as type" for the others */
+    MHA_FLOAT32 = 1,
+    MHA_FLOAT16 = 2,
+    MHA_BFLOAT16 = 3
+} mha_type;
+
+/* A tensor in device memory. `offset` and `strides` count elements of its type. All strides 0:
+ * packed, in the order of its shape. Otherwise every axis longer than 1 has its stride, the last
+ * one's being 1; an input may repeat itself through a stride of 0 on another axis, an output may
+ * not. An axis that is declared as broadcast (see mha_attention_desc) has length 1 and its stride
+ * is not read. buffer NULL: not given. */
+typedef struct mha_tensor {
+    cl_mem buffer;
+    size_t offset;
+    size_t strides[4];
+} mha_tensor;
+
+/* int32 lengths: from host memory, or from a buffer (offset in elements), not both. A host array is
+ * checked by the enqueue and must stay unchanged until the call's event completes. In device memory
+ * a value below 0 counts as 0 and one above the length of the tensor as that length. Packed. */
+typedef struct mha_lengths {
+    const int32_t *host;
+    cl_mem buffer;
+    size_t offset;
+} mha_lengths;
+
+/* Called once for each stage that an enqueue queued, in order, from inside the enqueue. `stage` is
+ * the step ("project query", "scores"), `what` the kernel or CLBlast routine that does it; both
+ * static strings. `event` is valid during the call: retain it to keep it. */
+typedef void mha_stage_fn(void *data, const char *stage, const char *what, cl_event event);
+
+/* How and where an enqueue runs. `queue` is in-order and of the context's device; two calls that
+ * share a workspace must be in the same queue, or one wait for the other. Nothing here blocks. */
+typedef struct mha_call {
+    cl_command_queue queue;
+    cl_mem workspace;  /* used from its start; NULL where the workspace query says 0 bytes */
+    cl_uint num_waits; /* events to wait for before the first stage */
+    const cl_event *waits;
+    cl_event *event;     /* NULL, or receives an event of the whole call; the caller releases it.
+                          * Set to NULL when the call fails. */
+    mha_stage_fn *stage; /* NULL: none. With a callback every stage makes an event, which costs */
+    void *stage_data;
+} mha_call;
+
+/* A read-write buffer of the caller's that one call in flight uses for itself. A sub-buffer will
+ * do. */
+typedef struct mha_workspace {
+    size_t bytes;     /* 0: none is needed */
+    size_t alignment; /* of a sub-buffer's origin, in bytes: what the device asks of any */
+} mha_workspace;
+
+/* --------------------------------------------------------------------------------- attention -- */
+
+/* softmax(scale * query key^T) value, per batch and head: Vaswani et al., "Attention is all you
+ * need", 2017, equation 1. Order of meaning: scale, softcap, bias, exclusion, softmax. A query that
+ * may see no key gives a zero output, zero probs and lse = -inf. What stands at a key that a query
+ * may not see (also NaN or inf) never reaches its output. All sums are float32. */
+
+/* Bits of mha_attention_desc.uses: what takes part. An argument without its bit, or a bit without
+ * its argument, is refused. */
+#define MHA_USES_KEY_LENGTHS (1ull << 0) /* args.key_lengths, [batch] */
+#define MHA_USES_KEY_LENGTHS_PER_QUERY \
+    (1ull << 1)                           /* args.key_lengths_per_query, [batch][query_len] */
+#define MHA_USES_BIAS (1ull << 2)         /* args.bias; -inf excludes, a finite value never */
+#define MHA_USES_MASK (1ull << 3)         /* args.mask, one byte each: 0 excludes */
+#define MHA_USES_CAUSAL (1ull << 4)       /* key j is seen by query i only if j <= diagonal(i) */
+#define MHA_USES_WINDOW_LEFT (1ull << 5)  /* ... only if j >= diagonal(i) - window_left */
+#define MHA_USES_WINDOW_RIGHT (1ull << 6) /* ... only if j <= diagonal(i) + window_right */
+#define MHA_USES_PROBS (1ull << 7)        /* args.probs is written */
+#define MHA_USES_LSE (1ull << 8)          /* args.lse is written */
+
+/* Where the diagonal of causal and windows lies. Never implied: PyTorch's is_causal and ONNX's
+ * is_causal are top-left, FlashAttention's and cuDNN's newer ones bottom-right; they differ as soon
+ * as query_len and key_len do. */
+typedef enum mha_diagonal {
+    MHA_DIAGONAL_NONE = 0, /* neither causal nor a window is used */
+    MHA_TOP_LEFT = 1,      /* diagonal(i) = i */
+    MHA_BOTTOM_RIGHT = 2   /* diagonal(i) = i + L - query_len, L = key_lengths[batch] or key_len */
+} mha_diagonal;
+
+/* Axes of bias or mask that have length 1 and count for every index. */
+#define MHA_AXIS_BATCH 1u
+#define MHA_AXIS_HEADS 2u
+#define MHA_AXIS_QUERY 4u
+#define MHA_AXIS_KEY 8u
+
+typedef enum mha_path {
+    MHA_PATH_DEFAULT = 0, /* the library chooses; see mha_attention_explain */
+    MHA_PATH_COMPOSED = 1 /* scores, softmax, probs value: stores the scores; on every device */
+} mha_path;
+
+/* Who multiplies matrices. */
+typedef enum mha_gemm_by {
+    MHA_GEMM_DEFAULT = 0, /* the library chooses */
+    MHA_GEMM_CLBLAST = 1,
+    MHA_GEMM_KERNEL = 2 /* the library's own kernels: no memory besides the workspace */
+} mha_gemm_by;
+
+typedef struct mha_attention_desc {
+    size_t batch;     /* 0: every call does nothing */
+    size_t heads;     /* of query; at least 1 */
+    size_t kv_heads;  /* 0: heads. Divides heads; query head h reads head h / (heads / kv_heads) */
+    size_t query_len; /* the largest of any call; may be 0 */
+    size_t key_len;   /* the largest of any call; may be 0 */
+    size_t head_dim;  /* of query and key; at least 1 */
+    size_t value_dim; /* of value and output, per head; 0: head_dim */
+    mha_type type;    /* of query and output */
+    mha_type key_value_type;
+    mha_type bias_type;
+    mha_type output_type;
+    uint64_t uses; /* MHA_USES_* */
+    mha_diagonal diagonal;
+    size_t window_left;      /* keys seen before the diagonal; 0: none. Counts with its bit only */
+    size_t window_right;     /* keys seen after it, likewise */
+    unsigned bias_broadcast; /* MHA_AXIS_* */
+    unsigned mask_broadcast;
+    float scale;   /* 0: 1 / sqrt(head_dim) */
+    float softcap; /* 0: none; c: score becomes c tanh(score / c), after the scale */
+    mha_path path;
+    mha_gemm_by gemm; /* of the composed path's two products */
+} mha_attention_desc;
+
+typedef struct mha_attention_args {
+    /* The lengths of this call, at most the desc's; 0: the desc's. Packed means packed at these. */
+    size_t query_len;
+    size_t key_len;
+    mha_tensor query;        /* [batch][heads][query_len][head_dim] */
+    mha_tensor key;          /* [batch][kv_heads][key_len][head_dim] */
+    mha_tensor value;        /* [batch][kv_heads][key_len][value_dim] */
+    mha_tensor output;       /* [batch][heads][query_len][value_dim]; overlaps no other argument */
+    mha_tensor bias;         /* [batch][heads][query_len][key_len], broadcast axes 1 */
+    mha_tensor mask;         /* the same shape, one byte each: not 0 = may attend */
+    mha_tensor probs;        /* [batch][heads][query_len][key_len] float32, after the softmax */
+    mha_tensor lse;          /* [batch][heads][query_len][1] float32: ln of the sum of exp(score) */
+    mha_lengths key_lengths; /* [batch]: keys j >= key_lengths[b] do not exist */
+    mha_lengths key_lengths_per_query; /* [batch][query_len]: the same for one query; the diagonal
+                                        * does not follow these */
+} mha_attention_args;
+
+typedef struct mha_attention mha_attention;
+
+MHA_API mha_status mha_attention_create(mha_attention **out, mha_context *context,
+                                        const mha_attention_desc *desc);
+MHA_API void mha_attention_destroy(mha_attention **attention);
+MHA_API mha_workspace mha_attention_workspace(const mha_attention *attention);
+/* Says in sentences, one a line, which path and kernels were chosen and why the others were not.
+ * Writes at most `capacity` bytes with the closing 0 (text may be NULL with capacity 0) and returns
+ * the length without it, as snprintf does. */
+MHA_API size_t mha_attention_explain(const mha_attention *attention, char *text, size_t capacity);
+MHA_API mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_args *args,
+                                         const mha_call *call);
+
+/* ------------------------------------------------------------------------------------- layer -- */
+
+/* The article's MultiHeadAttention: project queries, keys and values, split the heads, attend,
+ * merge the heads, project the output ("Attention is all you need", section 3.2.2). */
+
+/* Bits of mha_layer_desc.flags. */
+#define MHA_LAYER_BIAS_QUERY (1u << 0)
+#define MHA_LAYER_BIAS_KEY (1u << 1)
+#define MHA_LAYER_BIAS_VALUE (1u << 2)
+#define MHA_LAYER_BIAS_OUTPUT (1u << 3)
+#define MHA_LAYER_BIAS_ALL 15u
+/* Weights are stored out x in, y = x W^T, as in PyTorch; without it in x out, y = x W (article). */
+#define MHA_LAYER_OUT_IN (1u << 4)
+/* There is no W_o: the merged heads, heads * value_dim wide, are the output. */
+#define MHA_LAYER_MERGED_OUTPUT (1u << 5)
+
+typedef struct mha_layer_desc {
+    /* batch, heads, kv_heads, lengths and all options. head_dim 0: model_width / heads. type,
+     * path and gemm as there; `gemm` is of the attention's products only. */
+    mha_attention_desc attention;
+    size_t model_width;  /* heads * head_dim, the width of projected queries; 0: heads * head_dim if
+                          * head_dim is given, else query_width. heads divides it */
+    size_t query_width;  /* of the queries that come in; 0: model_width */
+    size_t key_width;    /* 0: query_width */
+    size_t value_width;  /* 0: key_width */
+    size_t output_width; /* 0: query_width, or heads * value_dim with MHA_LAYER_MERGED_OUTPUT */
+    unsigned flags;
+    mha_gemm_by projection; /* who does the projections */
+} mha_layer_desc;
+
+/* Matrices are [1][1][rows][columns] tensors: strides[2] is the row stride, all 0 is packed. The
+ * shapes are in x out; with MHA_LAYER_OUT_IN rows and columns change places. Biases are contiguous,
+ * each given if and only if its flag is set. */
+typedef struct mha_layer_weights {
+    mha_tensor query;       /* [query_width][heads * head_dim] */
+    mha_tensor key;         /* [key_width][kv_heads * head_dim] */
+    mha_tensor value;       /* [value_width][kv_heads * value_dim] */
+    mha_tensor output;      /* [heads * value_dim][output_width]; none with MERGED_OUTPUT */
+    mha_tensor bias_query;  /* [heads * head_dim] */
+    mha_tensor bias_key;    /* [kv_heads * head_dim] */
+    mha_tensor bias_value;  /* [kv_heads * value_dim] */
+    mha_tensor bias_output; /* [output_width] */
+} mha_layer_weights;
+
+typedef struct mha_layer mha_layer;
+
+MHA_API mha_status mha_layer_create(mha_layer **out, mha_context *context,
+                                    const mha_layer_desc *desc);
+MHA_API void mha_layer_destroy(mha_layer **layer);
+MHA_API mha_workspace mha_layer_workspace(const mha_layer *layer);
+MHA_API size_t mha_layer_explain(const mha_layer *layer, char *text, size_t capacity);
+/* Copies the weights into memory of the layer; the caller may change or release his own once the
+ * call's event has completed. Calling it again replaces them for later enqueues in the same queue
+ * (in another queue, wait for the event). If it fails, the layer keeps what it had, unless the
+ * sentence says that copies were queued: then load again. No workspace. */
+MHA_API mha_status mha_layer_load(mha_layer *layer, const mha_layer_weights *weights,
+                                  const mha_call *call);
+/* args: as for an attention, but query is [batch][1][query_len][query_width], key
+ * [batch][1][key_len][key_width], value [batch][1][key_len][value_width] (all three may be the same
+ * memory), and output [batch][1][query_len][output_width]. */
+MHA_API mha_status mha_layer_enqueue(mha_layer *layer, const mha_attention_args *args,
+                                     const mha_call *call);
+
+/* ------------------------------------------------------------------------------------- parts -- */
+
+/* The steps that attention is made of, for callers who arrange them themselves. */
+
+/* C = alpha op(A) op(B) + beta C + bias, for each batch. Row-major, float32. */
+#define MHA_GEMM_TRANSPOSE_A 1u /* A is stored [k][m] */
+#define MHA_GEMM_TRANSPOSE_B 2u /* B is stored [n][k] */
+#define MHA_GEMM_BIAS 4u        /* args.bias, [n], is added to every row of C; beta must be 0 */
+
+typedef struct mha_gemm_desc {
+    size_t m, n, k; /* the largest m, and the n and k, of any call; k 0: C is beta C + bias */
+    size_t batch;   /* 0: 1 */
+    unsigned flags; /* MHA_GEMM_* */
+    float alpha;    /* 0: 1 */
+    float beta;     /* 0: C is not read and may hold anything */
+    mha_gemm_by by;
+} mha_gemm_desc;
+
+/* A matrix per batch, in device memory; all in elements. row_stride is that of the stored matrix,
+ * at least its columns; 0: packed. batch_stride 0: all batches of A or B share one matrix; for C it
+ * is refused with several batches, since they would write one matrix at once. */
+typedef struct mha_matrix {
+    cl_mem buffer;
+    size_t offset;
+    size_t row_stride;
+    size_t batch_stride;
+} mha_matrix;
+
+typedef struct mha_gemm_args {
+    size_t m; /* of this call, at most the desc's; 0: the desc's */
+    mha_matrix a, b, c;
+    mha_tensor bias; /* [n], contiguous */
+} mha_gemm_args;
+
+typedef struct mha_gemm mha_gemm;
+MHA_API mha_status mha_gemm_create(mha_gemm **out, mha_context *context, const mha_gemm_desc *desc);
+MHA_API void mha_gemm_destroy(mha_gemm **gemm);
+MHA_API mha_workspace mha_gemm_workspace(const mha_gemm *gemm);
+MHA_API mha_status mha_gemm_enqueue(mha_gemm *gemm, const mha_gemm_args *args,
+                                    const mha_call *call);
+
+/* The article's head transposes. Split: [batch][len][heads * dim] -> [batch][heads][len][dim];
+ * merge: the other way. float32; no workspace. */
+typedef struct mha_heads_desc {
+    size_t batch, heads, len, dim;
+} mha_heads_desc;
+
+typedef struct mha_heads mha_heads;
+MHA_API mha_status mha_heads_create(mha_heads **out, mha_context *context,
+                                    const mha_heads_desc *desc);
+MHA_API void mha_heads_destroy(mha_heads **heads);
+/* `merged` and `split` are packed where their strides are 0: merged as [batch][1][len][heads *
+ * dim], split as [batch][heads][len][dim]. */
+MHA_API mha_status mha_heads_split_enqueue(mha_heads *heads, const mha_tensor *merged,
+                                           const mha_tensor *split, const mha_call *call);
+MHA_API mha_status mha_heads_merge_enqueue(mha_heads *heads, const mha_tensor *split,
+                                           const mha_tensor *merged, const mha_call *call);
+
+/* Masked softmax over the last axis of scores [batch][heads][query_len][key_len], packed, float32.
+ * Reads of the desc: batch, heads, the lengths, uses, diagonal, windows, broadcasts, scale (0: 1,
+ * the scores are taken to be scaled) and softcap; head_dim and the rest are ignored. Reads of the
+ * args: the lengths, bias, mask, lse and probs. probs, packed, may be the same memory as scores. */
+typedef struct mha_softmax mha_softmax;
+MHA_API mha_status mha_softmax_create(mha_softmax **out, mha_context *context,
+                                      const mha_attention_desc *desc);
+MHA_API void mha_softmax_destroy(mha_softmax **softmax);
+MHA_API mha_workspace mha_softmax_workspace(const mha_softmax *softmax);
+MHA_API mha_status mha_softmax_enqueue(mha_softmax *softmax, const mha_tensor *scores,
+                                       const mha_attention_args *args, const mha_call *call);
+
+/* --------------------------------------------------------------------------- host arrays -- */
+
+/* The same attention and layer on plain host arrays: these calls copy to the device, run, copy back
+ * and return when the results are there. They allocate device memory on every call: a program that
+ * minds the time uses the enqueue calls. The arrays may overlap as they like: the device works on
+ * copies. On an error no output array has changed, unless the sentence says that copying back
+ * failed. */
+
+typedef struct mha_host_input {
+    const void *data;  /* NULL: not given */
+    size_t strides[4]; /* as in mha_tensor */
+} mha_host_input;
+
+typedef struct mha_host_output {
+    void *data;
+    size_t strides[4];
+} mha_host_output;
+
+typedef struct mha_host_args { /* as in mha_attention_args */
+    size_t query_len, key_len;
+    mha_host_input query, key, value, bias, mask;
+    mha_host_output output, probs, lse;
+    const int32_t *key_lengths;
+    const int32_t *key_lengths_per_query;
+} mha_host_args;
+
+MHA_API mha_status mha_attention_run(mha_attention *attention, const mha_host_args *args);
+
+typedef struct mha_layer_host_weights { /* as in mha_layer_weights */
+    mha_host_input query, key, value, output;
+    const void *bias_query, *bias_key, *bias_value, *bias_output;
+} mha_layer_host_weights;
+
+MHA_API mha_status mha_layer_load_host(mha_layer *layer, const mha_layer_host_weights *weights);
+MHA_API mha_status mha_layer_run(mha_layer *layer, const mha_host_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,207 @@
+/* Attention: the rules of its description, the choice of a path, the checks of a call. */
+#include "attention.h"
+
+#include "log.h"
+#include "shape.h"
+
+#include <stdlib.h>
+
+struct mha_attention {
+    mha_context *context;
+    mha_attention_desc desc; /* resolved */
+    const mha_path_room *room;
+    void *path;
+    size_t path_region; /* behind the lengths, within the region of mha_attention_needs */
+    mha_needs needs;
+};
+
+/* The paths, best first; the last one runs wherever anything does. */
+static const mha_path_room *const rooms[] = { &mha_path_composed };
+enum {
+    NUM_ROOMS = sizeof rooms / sizeof rooms[0]
+};
+
+/* Why a room is passed over, "" where it is not. */
+static bool fits(const mha_path_room *room, const mha_context *context,
+                 const mha_attention_desc *desc, mha_text *why_not)
+{
+    if (desc->path != MHA_PATH_DEFAULT && desc->path != room->id) {
+        mha_text_add(why_not, "another path was asked for");
+        return false;
+    }
+    return room->can(context, desc, why_not);
+}
+
+static mha_status choose(mha_attention *attention)
+{
+    char why[512] = "";
+    for (size_t i = 0; i < NUM_ROOMS; i++) {
+        mha_text text = { .at = why, .capacity = sizeof why };
+        if (fits(rooms[i], attention->context, &attention->desc, &text)) {
+            attention->room = rooms[i];
+            return MHA_OK;
+        }
+        if (attention->desc.path == rooms[i]->id)
+            break;
+    }
+    return mha_log_fail(&attention->context->log, MHA_TOO_LARGE,
+                        "mha_attention_create: no path can do this; the last one cannot because %s",
+                        why);
+}
+
+mha_status mha_attention_create(mha_attention **out, mha_context *context,
+                                const mha_attention_desc *desc)
+{
+    if (out)
+        *out = NULL;
+    if (!context)
+        return MHA_INVALID_ARGUMENT;
+    if (!out || !desc)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "mha_attention_create: %s is NULL",
+                            out ? "desc" : "out");
+    mha_status status = mha_context_check(context);
+    if (status)
+        return status;
+    mha_attention *attention = calloc(1, sizeof *attention);
+    if (!attention)
+        return mha_log_fail(&context->log, MHA_OUT_OF_HOST_MEMORY,
+                            "no host memory for an attention");
+    attention->context = context;
+    status = mha_shape_resolve(context, desc, "mha_attention_create", &attention->desc);
+    if (!status)
+        status = choose(attention);
+    if (!status)
+        status = attention->room->create(&attention->path, context, &attention->desc);
+    if (status) {
+        mha_attention_destroy(&attention);
+        return mha_context_note(context, status);
+    }
+    const mha_needs path = attention->room->needs(attention->path);
+    attention->needs.temp_bytes = path.temp_bytes;
+    mha_layout_add(&attention->needs.region_bytes, mha_bind_lengths_bytes(&attention->desc));
+    attention->path_region = mha_layout_add(&attention->needs.region_bytes, path.region_bytes);
+    *out = attention;
+    return MHA_OK;
+}
+
+void mha_attention_destroy(mha_attention **attention)
+{
+    mha_attention *a = attention ? *attention : NULL;
+    if (!a)
+        return;
+    *attention = NULL;
+    if (a->room)
+        a->room->destroy(a->path);
+    free(a);
+}
+
+mha_workspace mha_attention_workspace(const mha_attention *attention)
+{
+    if (!attention)
+        return (mha_workspace){ 0 };
+    size_t end = 0;
+    mha_layout_add(&end, attention->needs.temp_bytes);
+    mha_layout_add(&end, attention->needs.region_bytes);
+    return (mha_workspace){ .bytes = end, .alignment = attention->context->alignment };
+}
+
+size_t mha_attention_explain(const mha_attention *attention, char *text, size_t capacity)
+{
+    mha_text out = { .at = text, .capacity = text ? capacity : 0 };
+    if (out.capacity)
+        text[0] = '\0';
+    if (!attention)
+        return 0;
+    mha_text_add(&out, "path %s: %s\n", attention->room->name,
+                 attention->desc.path == MHA_PATH_DEFAULT ? "the best that can" : "as asked");
+    attention->room->explain(attention->path, &out);
+    for (size_t i = 0; i < NUM_ROOMS; i++) {
+        if (rooms[i] == attention->room)
+            continue;
+        char why[512] = "";
+        mha_text reason = { .at = why, .capacity = sizeof why };
+        if (fits(rooms[i], attention->context, &attention->desc, &reason))
+            mha_text_add(&reason, "a better one can");
+        mha_text_add(&out, "not path %s: %s\n", rooms[i]->name, why);
+    }
+    return out.length;
+}
+
+const mha_attention_desc *mha_attention_shape(const mha_attention *attention)
+{
+    return &attention->desc;
+}
+
+mha_context *mha_attention_context(const mha_attention *attention)
+{
+    return attention->context;
+}
+
+mha_needs mha_attention_needs(const mha_attention *attention)
+{
+    return attention->needs;
+}
+
+mha_status mha_attention_forward(mha_attention *attention, mha_run *run, mha_bound *bound,
+                                 size_t region)
+{
+    mha_status status = mha_bind_upload(run, bound, &attention->desc, region);
+    if (!status)
+        status =
+            attention->room->enqueue(attention->path, run, bound, region + attention->path_region);
+    return status;
+}
+
+/* query, key, value and output, in the shapes of the header. */
+static mha_status bind_tensors(const mha_run *run, mha_bound *bound, const char *who,
+                               const mha_attention_desc *desc, const mha_attention_args *args)
+{
+    const size_t b = desc->batch, h = desc->heads, kv = desc->kv_heads;
+    const size_t q = bound->query_len, k = bound->key_len;
+    mha_status status =
+        mha_bind_tensor(run, &bound->query, who, "query", &args->query,
+                        (size_t[]){ b, h, q, desc->head_dim }, sizeof(float), MHA_READS);
+    if (!status)
+        status = mha_bind_tensor(run, &bound->key, who, "key", &args->key,
+                                 (size_t[]){ b, kv, k, desc->head_dim }, sizeof(float), MHA_READS);
+    if (!status)
+        status = mha_bind_tensor(run, &bound->value, who, "value", &args->value,
+                                 (size_t[]){ b, kv, k, desc->value_dim }, sizeof(float), MHA_READS);
+    if (!status)
+        status = mha_bind_tensor(run, &bound->output, who, "output", &args->output,
+                                 (size_t[]){ b, h, q, desc->value_dim }, sizeof(float), MHA_WRITES);
+    return status;
+}
+
+mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_args *args,
+                                 const mha_call *call)
+{
+    static const char who[] = "mha_attention_enqueue";
+    if (!attention)
+        return MHA_INVALID_ARGUMENT;
+    mha_context *context = attention->context;
+    if (!args)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: args is NULL", who);
+    const mha_attention_desc *desc = &attention->desc;
+    mha_run run;
+    mha_bound bound = { 0 };
+    mha_status status =
+        mha_run_begin(&run, context, call, who, mha_attention_workspace(attention).bytes);
+    if (status)
+        return mha_context_note(context, status);
+    status = mha_bind_call_lengths(&run, &bound, who, desc, args);
+    if (!status)
+        status = bind_tensors(&run, &bound, who, desc, args);
+    if (!status)
+        status = mha_bind_options(&run, &bound, who, desc, args);
+    if (!status)
+        status = mha_bind_overlap(&run, &bound, who);
+    if (!status)
+        status = mha_run_wait(&run);
+    if (!status) {
+        size_t region = 0;
+        mha_layout_add(&region, attention->needs.temp_bytes);
+        status = mha_attention_forward(attention, &run, &bound, region);
+    }
+    return mha_run_end(&run, status);
+}

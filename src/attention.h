@@ -1,0 +1,16 @@
+/* Attention as the rooms above it see it: a checked description on a chosen path. */
+#ifndef MHA_ATTENTION_H
+#define MHA_ATTENTION_H
+
+#include "path.h"
+
+/* The resolved description. */
+const mha_attention_desc *mha_attention_shape(const mha_attention *attention);
+mha_context *mha_attention_context(const mha_attention *attention);
+mha_needs mha_attention_needs(const mha_attention *attention);
+/* Attends within a run that has begun, from views that have passed their checks; `region` is that
+ * of mha_attention_needs in the run's workspace, in bytes. */
+mha_status mha_attention_forward(mha_attention *attention, mha_run *run, mha_bound *bound,
+                                 size_t region);
+
+#endif

@@ -1,0 +1,68 @@
+/* From a call's arguments to views that kernels may trust: every rule that drivers do not check. */
+#ifndef MHA_BIND_H
+#define MHA_BIND_H
+
+#include "run.h"
+
+/* A tensor that has passed its checks. A length-1 or broadcast axis has stride 0. */
+typedef struct mha_view {
+    cl_mem buffer;
+    size_t offset; /* elements */
+    size_t strides[4];
+    /* What it touches: bytes of the memory object at the root, for the overlap rule. */
+    cl_mem root;
+    size_t first_byte, end_byte; /* equal where it is empty */
+} mha_view;
+
+typedef enum mha_access {
+    MHA_READS,
+    MHA_WRITES
+} mha_access;
+
+/* Checks a tensor of `shape` whose elements have `bytes` each. `name` is that of the argument. */
+mha_status mha_bind_tensor(const mha_run *run, mha_view *out, const char *who, const char *name,
+                           const mha_tensor *tensor, const size_t shape[4], size_t bytes,
+                           mha_access access);
+
+/* A view of packed float32 memory that is known to be right: a region of the workspace. */
+mha_view mha_bind_packed(cl_mem buffer, size_t offset_bytes, const size_t shape[4]);
+
+/* int32 lengths on the device; buffer NULL: none. Where the caller gave host memory it is checked,
+ * and copied to `region` of the workspace by mha_bind_upload once all checks have passed. */
+typedef struct mha_bound_lengths {
+    cl_mem buffer;
+    size_t offset; /* elements */
+    const int32_t *host;
+    size_t count;
+    cl_mem root;
+    size_t first_byte, end_byte;
+} mha_bound_lengths;
+
+/* All that an attention reads and writes in one call. */
+typedef struct mha_bound {
+    size_t query_len, key_len;
+    mha_view query, key, value, output, bias, mask, probs, lse;
+    mha_bound_lengths key_lengths, per_query;
+} mha_bound;
+
+/* The lengths of the call, at most the desc's. */
+mha_status mha_bind_call_lengths(const mha_run *run, mha_bound *out, const char *who,
+                                 const mha_attention_desc *desc, const mha_attention_args *args);
+/* bias, mask, probs, lse and lengths, each there exactly where its bit of desc->uses says so. */
+mha_status mha_bind_options(const mha_run *run, mha_bound *out, const char *who,
+                            const mha_attention_desc *desc, const mha_attention_args *args);
+
+/* Space that host lengths need in a workspace, and where the two arrays lie in it. */
+size_t mha_bind_lengths_bytes(const mha_attention_desc *desc);
+/* Queues the copies of host lengths into the workspace at region_bytes. */
+mha_status mha_bind_upload(mha_run *run, mha_bound *bound, const mha_attention_desc *desc,
+                           size_t region_bytes);
+
+/* Refuses an output that shares memory with another output or with what is read. The views of
+ * `bound` take part, and so does the workspace. */
+mha_status mha_bind_overlap(const mha_run *run, const mha_bound *bound, const char *who);
+/* The same for any views; names[i] says what views[i] is, writes[i] whether it is written. */
+mha_status mha_bind_apart(const mha_run *run, const char *who, const mha_view *const *views,
+                          const char *const *names, const mha_access *accesses, size_t count);
+
+#endif

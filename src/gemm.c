@@ -1,0 +1,259 @@
+/* Matrix products: the only door to CLBlast, and the library's own kernel beside it. */
+#include "gemm.h"
+
+#include "grid.h"
+#include "log.h"
+
+#include <clblast_c.h>
+#include <limits.h>
+
+/* CLBlast fills process-wide caches without a lock: eight threads at once crash it. The one lock of
+ * the library that is not a context's stands around every call of it. */
+static mha_mutex clblast_lock = MHA_MUTEX_INIT;
+
+/* Bits of mha_context.warm: the CLBlast routines whose programs are built. */
+enum {
+    WARM_GEMM = 1,
+    WARM_BATCHED = 2
+};
+
+mha_status mha_clblast_clear(void)
+{
+    mha_os_lock(&clblast_lock);
+    const mha_status status = CLBlastClearCache();
+    mha_os_unlock(&clblast_lock);
+    return status;
+}
+
+static CLBlastTranspose transposed(bool is)
+{
+    return is ? CLBlastTransposeYes : CLBlastTransposeNo;
+}
+
+/* One plain product. `temp` may be NULL: CLBlast then allocates what it needs. */
+static mha_status call_gemm(const mha_gemm_shape *shape, const mha_gemm_launch_args *args,
+                            float beta, cl_command_queue queue, cl_mem temp, cl_event *event)
+{
+    mha_os_lock(&clblast_lock);
+    const mha_status status = CLBlastSgemmWithTempBuffer(
+        CLBlastLayoutRowMajor, transposed(shape->transpose_a), transposed(shape->transpose_b),
+        args->m, args->n, args->k, shape->alpha, args->a.buffer, args->a.offset, args->a.row,
+        args->b.buffer, args->b.offset, args->b.row, beta, args->c.buffer, args->c.offset,
+        args->c.row, &queue, event, temp);
+    mha_os_unlock(&clblast_lock);
+    return status;
+}
+
+static mha_status call_batched(const mha_gemm_shape *shape, const mha_gemm_launch_args *args,
+                               float beta, cl_command_queue queue, cl_event *event)
+{
+    mha_os_lock(&clblast_lock);
+    const mha_status status = CLBlastSgemmStridedBatched(
+        CLBlastLayoutRowMajor, transposed(shape->transpose_a), transposed(shape->transpose_b),
+        args->m, args->n, args->k, shape->alpha, args->a.buffer, args->a.offset, args->a.row,
+        args->a.batch, args->b.buffer, args->b.offset, args->b.row, args->b.batch, beta,
+        args->c.buffer, args->c.offset, args->c.row, args->c.batch, args->batch, &queue, event);
+    mha_os_unlock(&clblast_lock);
+    return status;
+}
+
+/* CLBlast builds its programs in the first call of each routine, which takes seconds. A tiny
+ * product has that happen here, at create. The caller holds the context's lock. */
+static mha_status warm_up(mha_context *context, unsigned bit)
+{
+    enum {
+        SIZE = 4,
+        BATCH = 2
+    };
+    cl_int error = CL_SUCCESS;
+    const size_t bytes = 3 * BATCH * SIZE * SIZE * sizeof(float);
+    cl_mem buffer = clCreateBuffer(context->cl, CL_MEM_READ_WRITE, bytes, NULL, &error);
+    if (!buffer)
+        return mha_log_fail(&context->log, error,
+                            "clCreateBuffer of %zu bytes to warm up CLBlast "
+                            "failed",
+                            bytes);
+    const mha_gemm_shape shape = { .alpha = 1 };
+    const size_t step = SIZE * SIZE;
+    const mha_gemm_launch_args args = {
+        .batch = BATCH,
+        .m = SIZE,
+        .n = SIZE,
+        .k = SIZE,
+        .a = { buffer, 0, SIZE, step },
+        .b = { buffer, BATCH * step, SIZE, step },
+        .c = { buffer, 2 * BATCH * step, SIZE, step },
+    };
+    mha_status status = bit == WARM_GEMM ? call_gemm(&shape, &args, 0, context->queue, NULL, NULL)
+                                         : call_batched(&shape, &args, 0, context->queue, NULL);
+    if (!status)
+        status = clFinish(context->queue);
+    clReleaseMemObject(buffer);
+    if (status)
+        return mha_log_fail(&context->log, status, "the first CLBlast product on %s failed",
+                            context->device.name);
+    context->warm |= bit;
+    context->forget = mha_clblast_clear;
+    return MHA_OK;
+}
+
+/* The most temporary memory that any launch can ask for. CLBlast needs none for a matrix that fills
+ * whole tiles from offset 0, so this asks for one that does not, in all three places. */
+static mha_status ask_temp(mha_gemm_stage *gemm, mha_context *context)
+{
+    const mha_gemm_shape *shape = &gemm->shape;
+    const size_t m = shape->shared_b ? shape->m * shape->batch : shape->m;
+    cl_command_queue queue = context->queue;
+    mha_os_lock(&clblast_lock);
+    const mha_status status = CLBlastSGemmTempBufferSize(
+        CLBlastLayoutRowMajor, transposed(shape->transpose_a), transposed(shape->transpose_b), m,
+        shape->n, shape->k, 1, (shape->transpose_a ? m : shape->k) + 1, 1,
+        (shape->transpose_b ? shape->k : shape->n) + 1, 1, shape->n + 1, &queue, &gemm->temp_bytes);
+    mha_os_unlock(&clblast_lock);
+    if (status)
+        return mha_log_fail(&context->log, status, "CLBlastSGemmTempBufferSize failed");
+    return MHA_OK;
+}
+
+/* Several batches are one taller product where rows of A and C follow each other and B is shared.
+ */
+static void fold_batches(const mha_gemm_shape *shape, mha_gemm_launch_args *args)
+{
+    if (shape->shared_b && !shape->transpose_a && args->batch > 1 &&
+        args->m <= INT_MAX / args->batch && args->a.batch == args->m * args->a.row &&
+        args->c.batch == args->m * args->c.row) {
+        args->m *= args->batch;
+        args->batch = 1;
+    }
+}
+
+static mha_gemm_by choose(mha_gemm_stage *gemm)
+{
+    const mha_gemm_shape *shape = &gemm->shape;
+    if (!shape->k) {
+        gemm->reason = "a sum of no terms needs no CLBlast";
+        return MHA_GEMM_KERNEL;
+    }
+    gemm->reason = shape->by == MHA_GEMM_DEFAULT ? "the default" : "as asked";
+    return shape->by == MHA_GEMM_DEFAULT ? MHA_GEMM_CLBLAST : shape->by;
+}
+
+static mha_status set_up_clblast(mha_gemm_stage *gemm, mha_context *context)
+{
+    const mha_gemm_shape *shape = &gemm->shape;
+    const unsigned bits = shape->batch > 1 ? WARM_GEMM | WARM_BATCHED : WARM_GEMM;
+    mha_status status = MHA_OK;
+    mha_os_lock(&context->lock);
+    for (unsigned bit = WARM_GEMM; !status && bit <= WARM_BATCHED; bit <<= 1)
+        if (bits & bit & ~context->warm)
+            status = warm_up(context, bit);
+    if (!status && (shape->batch == 1 || shape->shared_b))
+        status = ask_temp(gemm, context);
+    mha_os_unlock(&context->lock);
+    if (!status && shape->bias)
+        status = mha_context_kernel(context, &gemm->fill_bias, "gemm", "", "gemm_fill_bias");
+    return status;
+}
+
+mha_status mha_gemm_setup(mha_gemm_stage *gemm, mha_context *context, const mha_gemm_shape *shape)
+{
+    *gemm = (mha_gemm_stage){ .shape = *shape };
+    gemm->shape.by = choose(gemm);
+    mha_status status = MHA_OK;
+    if (!shape->batch || !shape->m || !shape->n)
+        return MHA_OK; /* nothing is ever launched */
+    if (gemm->shape.by == MHA_GEMM_CLBLAST)
+        status = set_up_clblast(gemm, context);
+    else
+        status = mha_context_kernel(context, &gemm->tile, "gemm", "", "gemm_tile");
+    if (status)
+        mha_gemm_release(gemm);
+    return mha_context_note(context, status);
+}
+
+void mha_gemm_release(mha_gemm_stage *gemm)
+{
+    mha_kernel_release(&gemm->tile);
+    mha_kernel_release(&gemm->fill_bias);
+}
+
+static mha_status launch_tile(mha_gemm_stage *gemm, mha_run *run, const char *stage,
+                              const mha_gemm_launch_args *args)
+{
+    const mha_gemm_shape *shape = &gemm->shape;
+    const bool ta = shape->transpose_a;
+    const bool tb = shape->transpose_b;
+    const mha_arg list[] = {
+        MHA_ARG_MEM(args->a.buffer),
+        MHA_ARG_SIZE(args->a.offset),
+        MHA_ARG_SIZE(args->a.batch),
+        MHA_ARG_SIZE(ta ? 1 : args->a.row),
+        MHA_ARG_SIZE(ta ? args->a.row : 1),
+        MHA_ARG_MEM(args->b.buffer),
+        MHA_ARG_SIZE(args->b.offset),
+        MHA_ARG_SIZE(args->b.batch),
+        MHA_ARG_SIZE(tb ? 1 : args->b.row),
+        MHA_ARG_SIZE(tb ? args->b.row : 1),
+        MHA_ARG_MEM(args->c.buffer),
+        MHA_ARG_SIZE(args->c.offset),
+        MHA_ARG_SIZE(args->c.batch),
+        MHA_ARG_SIZE(args->c.row),
+        MHA_ARG_MEM(shape->bias ? args->bias.buffer : NULL),
+        MHA_ARG_SIZE(args->bias.offset),
+        MHA_ARG_INT(args->batch),
+        MHA_ARG_INT(args->m),
+        MHA_ARG_INT(args->n),
+        MHA_ARG_INT(args->k),
+        MHA_ARG_FLOAT(shape->alpha),
+        MHA_ARG_FLOAT(shape->beta),
+    };
+    const mha_grid grid = mha_grid_tiles(args->m, args->n, args->batch);
+    return mha_run_launch(run, stage, &gemm->tile, list, sizeof list / sizeof list[0], &grid);
+}
+
+static mha_status launch_fill_bias(mha_gemm_stage *gemm, mha_run *run,
+                                   const mha_gemm_launch_args *args)
+{
+    const mha_arg list[] = {
+        MHA_ARG_MEM(args->c.buffer),    MHA_ARG_SIZE(args->c.offset),
+        MHA_ARG_SIZE(args->c.batch),    MHA_ARG_SIZE(args->c.row),
+        MHA_ARG_MEM(args->bias.buffer), MHA_ARG_SIZE(args->bias.offset),
+        MHA_ARG_INT(args->batch),       MHA_ARG_INT(args->m),
+        MHA_ARG_INT(args->n),
+    };
+    const mha_grid grid = mha_grid_rows(args->n, args->batch * args->m);
+    return mha_run_launch(run, "bias", &gemm->fill_bias, list, sizeof list / sizeof list[0], &grid);
+}
+
+mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage,
+                           const mha_gemm_launch_args *given)
+{
+    mha_gemm_launch_args args = *given;
+    fold_batches(&gemm->shape, &args);
+    if (gemm->shape.by == MHA_GEMM_KERNEL)
+        return launch_tile(gemm, run, stage, &args);
+
+    if (gemm->shape.bias) {
+        const mha_status status = launch_fill_bias(gemm, run, &args);
+        if (status)
+            return status;
+    }
+    const float beta = gemm->shape.bias ? 1.0f : gemm->shape.beta;
+    const bool plain = args.batch == 1;
+    cl_event event = NULL;
+    cl_event *wanted = mha_run_wants_events(run) ? &event : NULL;
+    /* A NULL temp is for CLBlast to allocate; with a workspace there is always enough of it. */
+    cl_mem temp = gemm->temp_bytes ? run->workspace : NULL;
+    const mha_status status = plain ? call_gemm(&gemm->shape, &args, beta, run->queue, temp, wanted)
+                                    : call_batched(&gemm->shape, &args, beta, run->queue, wanted);
+    if (status)
+        return mha_log_fail(&run->context->log, status, "%s of %s failed",
+                            plain ? "CLBlastSgemm" : "CLBlastSgemmStridedBatched", stage);
+    mha_run_tell(run, stage, plain ? "CLBlastSgemm" : "CLBlastSgemmStridedBatched", event);
+    return MHA_OK;
+}
+
+const char *mha_gemm_by_name(const mha_gemm_stage *gemm)
+{
+    return gemm->shape.by == MHA_GEMM_CLBLAST ? "CLBlast" : "the library's kernel";
+}

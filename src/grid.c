@@ -1,0 +1,42 @@
+/* Grids of the stages' kernels: how many work-groups, within what devices allow. */
+#include "grid.h"
+
+/* NVIDIA's limit of work-groups along the second axis; kernels go on with the rest in a loop. */
+enum {
+    MOST_GROUPS = 65535,
+    TILE = 32,
+    TILE_ITEMS = 8
+};
+
+static size_t at_most(size_t value, size_t most)
+{
+    return value < most ? value : most;
+}
+
+mha_grid mha_grid_tiles(size_t rows, size_t columns, size_t count)
+{
+    const size_t tiles = ((rows + TILE - 1) / TILE) * ((columns + TILE - 1) / TILE);
+    return (mha_grid){ .dims = 2,
+                       .global = { tiles * TILE_ITEMS, at_most(count, MOST_GROUPS) * TILE_ITEMS },
+                       .local = { TILE_ITEMS, TILE_ITEMS } };
+}
+
+mha_grid mha_grid_rows(size_t columns, size_t rows)
+{
+    /* 64 work-items, as wide as the row needs: short rows leave none idle beside them. */
+    size_t wide = 1;
+    while (wide < columns && wide < 64)
+        wide *= 2;
+    const size_t high = 64 / wide;
+    return (mha_grid){ .dims = 2,
+                       .global = { (columns + wide - 1) / wide * wide,
+                                   at_most((rows + high - 1) / high, MOST_GROUPS) * high },
+                       .local = { wide, high } };
+}
+
+mha_grid mha_grid_groups(size_t rows, size_t group)
+{
+    return (mha_grid){ .dims = 1,
+                       .global = { at_most(rows, MOST_GROUPS) * group },
+                       .local = { group } };
+}

@@ -1,0 +1,17 @@
+/* Grids of the stages' kernels: how many work-groups, within what devices allow. */
+#ifndef MHA_GRID_H
+#define MHA_GRID_H
+
+#include "kernel.h"
+
+/* For the kernels of cl/tile.h: work-groups of 8 x 8 over 32 x 32 tiles of a rows x columns matrix,
+ * for each of count matrices. */
+mha_grid mha_grid_tiles(size_t rows, size_t columns, size_t count);
+
+/* For kernels of one work-item an element: columns along the first axis, rows along the second. */
+mha_grid mha_grid_rows(size_t columns, size_t rows);
+
+/* For kernels of one work-group of `group` work-items a row. */
+mha_grid mha_grid_groups(size_t rows, size_t group);
+
+#endif

@@ -1,0 +1,18 @@
+/* The host of cl/heads.cl: copies between views, which is what splitting and merging heads is. */
+#ifndef MHA_HEADS_H
+#define MHA_HEADS_H
+
+#include "bind.h"
+
+typedef struct mha_heads_copy {
+    size_t shape[4];
+    mha_view from; /* strides[3] may be anything: a transposed matrix is one such view */
+    mha_view to;
+    const mha_bound_lengths *lengths; /* rows at or after the batch's become 0; NULL or none: no */
+} mha_heads_copy;
+
+mha_status mha_heads_setup(mha_kernel *kernel, mha_context *context);
+mha_status mha_heads_launch(const mha_kernel *kernel, mha_run *run, const char *stage,
+                            const mha_heads_copy *copy);
+
+#endif

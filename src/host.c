@@ -1,0 +1,313 @@
+/* The host-array calls: copy in, the device call, copy out. Nothing is decided here. */
+#include "attention.h"
+#include "layer.h"
+#include "log.h"
+#include "shape.h"
+
+/* One array on its way to the device, and back if it is an output. */
+typedef struct staged {
+    const char *name;
+    const void *from; /* what the device starts with, or NULL */
+    void *to;         /* where the result goes, or NULL */
+    size_t bytes;
+    cl_mem *buffer; /* in the device call's arguments */
+} staged;
+
+static bool is_packed(const size_t strides[4])
+{
+    return !strides[0] && !strides[1] && !strides[2] && !strides[3];
+}
+
+static mha_status stage(const mha_context *context, staged *array, const char *name, cl_mem *buffer,
+                        const void *from, void *to, const size_t shape[4], const size_t strides[4],
+                        size_t element_bytes)
+{
+    const mha_size reach = mha_shape_reach(shape, strides);
+    if (reach.overflows || reach.value > SIZE_MAX / element_bytes)
+        return mha_log_fail(&context->log, MHA_TOO_LARGE,
+                            "the strides of %s pass the largest size_t", name);
+    /* The gaps of an output come back with it, so they go there first. */
+    *array = (staged){ .name = name,
+                       .from = to && is_packed(strides) ? NULL : from,
+                       .to = to,
+                       .bytes = reach.value * element_bytes,
+                       .buffer = buffer };
+    if (!array->bytes || (!from && !to))
+        return MHA_OK;
+    cl_int error = CL_SUCCESS;
+    const cl_mem_flags flags =
+        (to ? CL_MEM_READ_WRITE : CL_MEM_READ_ONLY) | (array->from ? CL_MEM_COPY_HOST_PTR : 0);
+    /* OpenCL takes a pointer to const data as one to plain data, and only reads it here. */
+    void *data = (void *)(uintptr_t)array->from;
+    *buffer = clCreateBuffer(context->cl, flags, array->bytes, data, &error);
+    if (!*buffer)
+        return mha_log_fail(&context->log, error, "clCreateBuffer of %zu bytes for %s failed",
+                            array->bytes, name);
+    return MHA_OK;
+}
+
+static mha_status stage_input(const mha_context *context, staged *array, const char *name,
+                              mha_tensor *tensor, const mha_host_input *input,
+                              const size_t shape[4], size_t element_bytes)
+{
+    for (int axis = 0; axis < 4; axis++)
+        tensor->strides[axis] = input->strides[axis];
+    return stage(context, array, name, &tensor->buffer, input->data, NULL, shape, input->strides,
+                 element_bytes);
+}
+
+static mha_status stage_output(const mha_context *context, staged *array, const char *name,
+                               mha_tensor *tensor, const mha_host_output *output,
+                               const size_t shape[4])
+{
+    for (int axis = 0; axis < 4; axis++)
+        tensor->strides[axis] = output->strides[axis];
+    return stage(context, array, name, &tensor->buffer, output->data, output->data, shape,
+                 output->strides, sizeof(float));
+}
+
+static void release(staged *arrays, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (arrays[i].buffer && *arrays[i].buffer)
+            clReleaseMemObject(*arrays[i].buffer);
+}
+
+static mha_status copy_back(const mha_context *context, cl_command_queue queue,
+                            const staged *arrays, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!arrays[i].to || !arrays[i].buffer || !*arrays[i].buffer)
+            continue;
+        const cl_int error = clEnqueueReadBuffer(queue, *arrays[i].buffer, CL_TRUE, 0,
+                                                 arrays[i].bytes, arrays[i].to, 0, NULL, NULL);
+        if (error)
+            return mha_log_fail(&context->log, error, "copying %s back failed", arrays[i].name);
+    }
+    return MHA_OK;
+}
+
+/* What the two kinds of object do with their device arguments. */
+typedef struct host_work {
+    mha_attention *attention; /* one of these two */
+    mha_layer *layer;
+    const mha_layer_weights *weights; /* of the layer: load, not run */
+    const mha_attention_args *args;
+} host_work;
+
+static mha_status enqueue(const host_work *work, const mha_call *call)
+{
+    if (work->attention)
+        return mha_attention_enqueue(work->attention, work->args, call);
+    if (work->weights)
+        return mha_layer_load(work->layer, work->weights, call);
+    return mha_layer_enqueue(work->layer, work->args, call);
+}
+
+static mha_status run_queued(mha_context *context, const host_work *work, size_t workspace_bytes,
+                             const staged *arrays, size_t count)
+{
+    cl_int error = CL_SUCCESS;
+    mha_call call = { 0 };
+    call.queue = clCreateCommandQueue(context->cl, context->device.device, 0, &error);
+    if (!call.queue)
+        return mha_log_fail(&context->log, error, "clCreateCommandQueue failed");
+    mha_status status = MHA_OK;
+    if (workspace_bytes) {
+        call.workspace =
+            clCreateBuffer(context->cl, CL_MEM_READ_WRITE, workspace_bytes, NULL, &error);
+        if (!call.workspace)
+            status =
+                mha_log_fail(&context->log, error,
+                             "clCreateBuffer of a workspace of %zu bytes failed", workspace_bytes);
+    }
+    if (!status)
+        status = enqueue(work, &call);
+    /* Whatever was queued must end before the caller's arrays may go. */
+    error = clFinish(call.queue);
+    if (!status && error)
+        status = mha_log_fail(&context->log, error, "clFinish failed");
+    if (!status)
+        status = copy_back(context, call.queue, arrays, count);
+    if (call.workspace)
+        clReleaseMemObject(call.workspace);
+    clReleaseCommandQueue(call.queue);
+    return mha_context_note(context, status);
+}
+
+typedef struct host_shapes {
+    size_t query[4], key[4], value[4], output[4];
+} host_shapes;
+
+/* Stages all arrays of an attention or layer, runs it, and copies the outputs back. */
+static mha_status run_staged(mha_context *context, const mha_attention_desc *desc,
+                             const host_shapes *shapes, const mha_host_args *host, host_work *work,
+                             size_t workspace_bytes)
+{
+    enum {
+        QUERY,
+        KEY,
+        VALUE,
+        BIAS,
+        MASK,
+        OUTPUT,
+        PROBS,
+        LSE,
+        COUNT
+    };
+    const size_t q = shapes->query[2];
+    const size_t k = shapes->key[2];
+    size_t bias[4] = { desc->batch, desc->heads, q, k };
+    size_t mask[4] = { desc->batch, desc->heads, q, k };
+    const size_t probs[4] = { desc->batch, desc->heads, q, k };
+    const size_t rows[4] = { desc->batch, desc->heads, q, 1 };
+    for (int axis = 0; axis < 4; axis++) {
+        if (desc->bias_broadcast >> axis & 1 && bias[axis])
+            bias[axis] = 1;
+        if (desc->mask_broadcast >> axis & 1 && mask[axis])
+            mask[axis] = 1;
+    }
+
+    staged arrays[COUNT] = { { 0 } };
+    mha_attention_args args = {
+        .query_len = host->query_len,
+        .key_len = host->key_len,
+        .key_lengths.host = host->key_lengths,
+        .key_lengths_per_query.host = host->key_lengths_per_query,
+    };
+    const size_t word = sizeof(float);
+    mha_status status = stage_input(context, &arrays[QUERY], "query", &args.query, &host->query,
+                                    shapes->query, word);
+    if (!status)
+        status =
+            stage_input(context, &arrays[KEY], "key", &args.key, &host->key, shapes->key, word);
+    if (!status)
+        status = stage_input(context, &arrays[VALUE], "value", &args.value, &host->value,
+                             shapes->value, word);
+    if (!status)
+        status = stage_input(context, &arrays[BIAS], "bias", &args.bias, &host->bias, bias, word);
+    if (!status)
+        status = stage_input(context, &arrays[MASK], "mask", &args.mask, &host->mask, mask, 1);
+    if (!status)
+        status = stage_output(context, &arrays[OUTPUT], "output", &args.output, &host->output,
+                              shapes->output);
+    if (!status)
+        status = stage_output(context, &arrays[PROBS], "probs", &args.probs, &host->probs, probs);
+    if (!status)
+        status = stage_output(context, &arrays[LSE], "lse", &args.lse, &host->lse, rows);
+    if (!status) {
+        work->args = &args;
+        status = run_queued(context, work, workspace_bytes, arrays, COUNT);
+    }
+    release(arrays, COUNT);
+    return status;
+}
+
+/* The lengths of the call, refused before any array is read at a size that the desc rules out. */
+static mha_status call_lengths(const mha_context *context, const char *who,
+                               const mha_attention_desc *desc, const mha_host_args *args,
+                               size_t *query_len, size_t *key_len)
+{
+    if (!args)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: args is NULL", who);
+    *query_len = args->query_len ? args->query_len : desc->query_len;
+    *key_len = args->key_len ? args->key_len : desc->key_len;
+    if (*query_len > desc->query_len || *key_len > desc->key_len)
+        return mha_log_fail(
+            &context->log, MHA_INVALID_ARGUMENT,
+            "%s: the call's query_len %zu and key_len %zu may be at most the desc's "
+            "%zu and %zu",
+            who, *query_len, *key_len, desc->query_len, desc->key_len);
+    return MHA_OK;
+}
+
+mha_status mha_attention_run(mha_attention *attention, const mha_host_args *args)
+{
+    if (!attention)
+        return MHA_INVALID_ARGUMENT;
+    mha_context *context = mha_attention_context(attention);
+    const mha_attention_desc *d = mha_attention_shape(attention);
+    size_t q = 0, k = 0;
+    const mha_status status = call_lengths(context, "mha_attention_run", d, args, &q, &k);
+    if (status)
+        return status;
+    const host_shapes shapes = {
+        .query = { d->batch, d->heads, q, d->head_dim },
+        .key = { d->batch, d->kv_heads, k, d->head_dim },
+        .value = { d->batch, d->kv_heads, k, d->value_dim },
+        .output = { d->batch, d->heads, q, d->value_dim },
+    };
+    host_work work = { .attention = attention };
+    return run_staged(context, d, &shapes, args, &work, mha_attention_workspace(attention).bytes);
+}
+
+mha_status mha_layer_run(mha_layer *layer, const mha_host_args *args)
+{
+    if (!layer)
+        return MHA_INVALID_ARGUMENT;
+    mha_context *context = mha_layer_context(layer);
+    const mha_layer_desc *desc = mha_layer_shape(layer);
+    const mha_attention_desc *d = &desc->attention;
+    size_t q = 0, k = 0;
+    const mha_status status = call_lengths(context, "mha_layer_run", d, args, &q, &k);
+    if (status)
+        return status;
+    const host_shapes shapes = {
+        .query = { d->batch, 1, q, desc->query_width },
+        .key = { d->batch, 1, k, desc->key_width },
+        .value = { d->batch, 1, k, desc->value_width },
+        .output = { d->batch, 1, q, desc->output_width },
+    };
+    host_work work = { .layer = layer };
+    return run_staged(context, d, &shapes, args, &work, mha_layer_workspace(layer).bytes);
+}
+
+mha_status mha_layer_load_host(mha_layer *layer, const mha_layer_host_weights *weights)
+{
+    if (!layer)
+        return MHA_INVALID_ARGUMENT;
+    mha_context *context = mha_layer_context(layer);
+    if (!weights)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "mha_layer_load_host: weights is NULL");
+    const mha_layer_desc *desc = mha_layer_shape(layer);
+    const mha_attention_desc *d = &desc->attention;
+    const bool turned = desc->flags & MHA_LAYER_OUT_IN;
+    mha_layer_weights device = { 0 };
+    const mha_host_input biases[] = { { weights->bias_query, { 0 } },
+                                      { weights->bias_key, { 0 } },
+                                      { weights->bias_value, { 0 } },
+                                      { weights->bias_output, { 0 } } };
+    const struct {
+        const char *name, *bias_name;
+        const mha_host_input *from;
+        mha_tensor *to, *bias;
+        size_t in, out;
+    } list[] = {
+        { "query", "bias_query", &weights->query, &device.query, &device.bias_query,
+          desc->query_width, d->heads * d->head_dim },
+        { "key", "bias_key", &weights->key, &device.key, &device.bias_key, desc->key_width,
+          d->kv_heads * d->head_dim },
+        { "value", "bias_value", &weights->value, &device.value, &device.bias_value,
+          desc->value_width, d->kv_heads * d->value_dim },
+        { "output", "bias_output", &weights->output, &device.output, &device.bias_output,
+          d->heads * d->value_dim, desc->output_width },
+    };
+    staged arrays[8] = { { 0 } };
+    mha_status status = MHA_OK;
+    for (int i = 0; !status && i < 4; i++) {
+        const size_t in = list[i].in, out = list[i].out;
+        status =
+            stage_input(context, &arrays[2 * i], list[i].name, list[i].to, list[i].from,
+                        (size_t[]){ 1, 1, turned ? out : in, turned ? in : out }, sizeof(float));
+        if (!status)
+            status = stage_input(context, &arrays[2 * i + 1], list[i].bias_name, list[i].bias,
+                                 &biases[i], (size_t[]){ 1, 1, 1, out }, sizeof(float));
+    }
+    if (!status) {
+        const host_work work = { .layer = layer, .weights = &device };
+        status = run_queued(context, &work, 0, arrays, 8);
+    }
+    release(arrays, 8);
+    return status;
+}

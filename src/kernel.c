@@ -1,0 +1,161 @@
+/* From the text of a kernel to its launch. */
+#include "kernel.h"
+
+#include "log.h"
+#include "source.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What every kernel is built with, whatever its room adds. */
+#define COMMON_OPTIONS "-cl-std=CL1.2 -cl-mad-enable"
+
+static const mha_source *find_source(const char *room)
+{
+    for (size_t i = 0; i < mha_num_sources; i++)
+        if (!strcmp(mha_sources[i].room, room))
+            return &mha_sources[i];
+    assert(!"every room that is asked for is in cl/meson.build");
+    return NULL;
+}
+
+static void say_build_log(const mha_log *log, cl_program program, cl_device_id device)
+{
+    size_t size = 0;
+    if (clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) || !size)
+        return;
+    char *text = calloc(1, size + 1);
+    if (text && !clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, size, text, NULL)) {
+        for (size_t end = strlen(text); end && (text[end - 1] == '\n' || text[end - 1] == ' ');
+             end--)
+            text[end - 1] = '\0';
+        mha_log_text(log, MHA_LOG_ERROR, text);
+    }
+    free(text);
+}
+
+/* A program from a binary of the cache; NULL if the driver does not take it. */
+static cl_program from_binary(cl_context cl, cl_device_id device, const char *options,
+                              const unsigned char *binary, size_t size)
+{
+    cl_int verdict = CL_SUCCESS, error = CL_SUCCESS;
+    cl_program program =
+        clCreateProgramWithBinary(cl, 1, &device, &size, &binary, &verdict, &error);
+    if (!program)
+        return NULL;
+    if (!error && !verdict && !clBuildProgram(program, 1, &device, options, NULL, NULL))
+        return program;
+    clReleaseProgram(program);
+    return NULL;
+}
+
+static void store_binary(const mha_log *log, cl_program program, const mha_cache *cache,
+                         const mha_cache_key *key, const char *room)
+{
+    /* One size and one binary: the programs of this library are made for one device. */
+    size_t size = 0;
+    if (!cache->folder ||
+        clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) || !size)
+        return;
+    unsigned char *binary = malloc(size);
+    if (binary && !clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) &&
+        !mha_cache_store(cache, key, binary, size))
+        mha_log_say(log, MHA_LOG_WARNING,
+                    "the compiled program %s cannot be written to %s: it is compiled anew in each "
+                    "process",
+                    room, cache->folder);
+    free(binary);
+}
+
+static mha_status from_source(cl_program *out, const mha_log *log, cl_context cl,
+                              cl_device_id device, const mha_source *source, const char *options)
+{
+    cl_int error = CL_SUCCESS;
+    cl_program program =
+        clCreateProgramWithSource(cl, 1, (const char *[]){ source->text }, &source->length, &error);
+    if (!program)
+        return mha_log_fail(log, error, "clCreateProgramWithSource of cl/%s.cl failed",
+                            source->room);
+    error = clBuildProgram(program, 1, &device, options, NULL, NULL);
+    if (error) {
+        say_build_log(log, program, device);
+        clReleaseProgram(program);
+        const int is_text = error == CL_BUILD_PROGRAM_FAILURE;
+        return mha_log_fail(log, is_text ? MHA_BUILD_FAILED : error,
+                            "cl/%s.cl did not build with \"%s\"", source->room, options);
+    }
+    *out = program;
+    return MHA_OK;
+}
+
+mha_status mha_program_build(cl_program *out, const mha_log *log, cl_context cl,
+                             const mha_device_info *device, const mha_cache *cache,
+                             const char *room, const char *options)
+{
+    *out = NULL;
+    const mha_source *source = find_source(room);
+    char whole[512];
+    const int used =
+        snprintf(whole, sizeof whole, COMMON_OPTIONS "%s%s", options[0] ? " " : "", options);
+    assert(used > 0 && (size_t)used < sizeof whole);
+    (void)used;
+
+    const mha_cache_key key = mha_cache_key_of(device, whole, source->text, source->length);
+    size_t size = 0;
+    unsigned char *binary = mha_cache_load(cache, &key, &size);
+    if (binary)
+        *out = from_binary(cl, device->device, whole, binary, size);
+    free(binary);
+    mha_log_say(log, MHA_LOG_DEBUG, "program %s \"%s\": %s", room, whole,
+                *out ? "from the cache" : "compiling");
+    if (*out)
+        return MHA_OK;
+
+    const mha_status status = from_source(out, log, cl, device->device, source, whole);
+    if (!status)
+        store_binary(log, *out, cache, &key, room);
+    return status;
+}
+
+mha_status mha_kernel_create(mha_kernel *out, const mha_log *log, cl_program program,
+                             const char *name)
+{
+    cl_int error = CL_SUCCESS;
+    *out = (mha_kernel){ .cl = clCreateKernel(program, name, &error), .name = name };
+    if (!out->cl)
+        return mha_log_fail(log, error, "clCreateKernel of %s failed", name);
+    error =
+        clGetKernelInfo(out->cl, CL_KERNEL_NUM_ARGS, sizeof out->num_args, &out->num_args, NULL);
+    if (error) {
+        mha_kernel_release(out);
+        return mha_log_fail(log, error, "clGetKernelInfo of %s failed", name);
+    }
+    return MHA_OK;
+}
+
+void mha_kernel_release(mha_kernel *kernel)
+{
+    if (kernel->cl)
+        clReleaseKernel(kernel->cl);
+    *kernel = (mha_kernel){ 0 };
+}
+
+mha_status mha_kernel_launch(const mha_kernel *kernel, const mha_log *log, cl_command_queue queue,
+                             const mha_arg *args, size_t num_args, const mha_grid *grid,
+                             cl_event *event)
+{
+    assert(num_args == kernel->num_args);
+    for (size_t i = 0; i < num_args; i++) {
+        const cl_int error = clSetKernelArg(kernel->cl, (cl_uint)i, args[i].size, &args[i].as);
+        if (error)
+            return mha_log_fail(log, error, "clSetKernelArg %zu of %s failed", i, kernel->name);
+    }
+    const cl_int error =
+        clEnqueueNDRangeKernel(queue, kernel->cl, grid->dims, NULL, grid->global,
+                               grid->local[0] ? grid->local : NULL, 0, NULL, event);
+    if (error)
+        return mha_log_fail(log, error, "clEnqueueNDRangeKernel of %s failed", kernel->name);
+    return MHA_OK;
+}

@@ -1,0 +1,53 @@
+/* From the text of a kernel to its launch. Knows OpenCL and the cache; nothing of attention. */
+#ifndef MHA_KERNEL_H
+#define MHA_KERNEL_H
+
+#include "cache.h"
+#include "mha.h"
+
+/* Builds the program of a room (see source.h) for one device. A failed build says the device's
+ * build log, in which lines are those of the files in cl/. */
+mha_status mha_program_build(cl_program *out, const mha_log *log, cl_context cl,
+                             const mha_device_info *device, const mha_cache *cache,
+                             const char *room, const char *options);
+
+typedef struct mha_kernel {
+    cl_kernel cl;
+    const char *name; /* a static string */
+    cl_uint num_args;
+} mha_kernel;
+
+mha_status mha_kernel_create(mha_kernel *out, const mha_log *log, cl_program program,
+                             const char *name);
+void mha_kernel_release(mha_kernel *kernel);
+
+/* One argument of a kernel. A launch lists all of them, in the kernel's order. */
+typedef struct mha_arg {
+    size_t size;
+    union {
+        cl_mem mem;
+        cl_int integer;
+        cl_ulong size;
+        cl_float real;
+    } as;
+} mha_arg;
+
+/* clang-format off */
+#define MHA_ARG_MEM(x)   { .size = sizeof(cl_mem),   .as.mem = (x) }
+#define MHA_ARG_INT(x)   { .size = sizeof(cl_int),   .as.integer = (cl_int)(x) }
+#define MHA_ARG_SIZE(x)  { .size = sizeof(cl_ulong), .as.size = (cl_ulong)(x) }
+#define MHA_ARG_FLOAT(x) { .size = sizeof(cl_float), .as.real = (x) }
+/* clang-format on */
+
+typedef struct mha_grid {
+    cl_uint dims;
+    size_t global[3]; /* a multiple of local where that is given */
+    size_t local[3];  /* local[0] 0: the driver chooses */
+} mha_grid;
+
+/* `event` may be NULL. */
+mha_status mha_kernel_launch(const mha_kernel *kernel, const mha_log *log, cl_command_queue queue,
+                             const mha_arg *args, size_t num_args, const mha_grid *grid,
+                             cl_event *event);
+
+#endif

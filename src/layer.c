@@ -1,0 +1,560 @@
+/* The article's MultiHeadAttention: project, attend, project; and the weights it does that with. */
+#include "layer.h"
+
+#include "attention.h"
+#include "gemm.h"
+#include "heads.h"
+#include "log.h"
+#include "shape.h"
+
+#include <stdlib.h>
+
+enum {
+    QUERY,
+    KEY,
+    VALUE,
+    OUTPUT,
+    NUM_PROJECTIONS
+};
+
+/* y = x W + b. Weights lie as [in][out] whatever order the caller has: turned once at load. */
+typedef struct projection {
+    bool exists;
+    size_t in, out, len;
+    bool has_bias;
+    mha_gemm_stage gemm;
+    cl_mem weight; /* [in][out] */
+    cl_mem bias;   /* [out], or NULL */
+    size_t
+        region; /* of its result [batch][len][out] in the workspace; for OUTPUT of what it reads */
+} projection;
+
+struct mha_layer {
+    mha_context *context;
+    mha_layer_desc desc; /* resolved */
+    mha_attention *attention;
+    projection projections[NUM_PROJECTIONS];
+    mha_kernel copy;
+    bool loaded;
+    size_t temp_bytes, region_bytes, attention_region;
+};
+
+static const char *const stage_names[] = { "project query", "project key", "project value",
+                                           "project output" };
+static const char *const weight_names[] = { "query", "key", "value", "output" };
+static const char *const bias_names[] = { "bias_query", "bias_key", "bias_value", "bias_output" };
+
+static const char create_who[] = "mha_layer_create";
+
+/* Widths that are 0, and head_dim from model_width. */
+static mha_status resolve_widths(const mha_context *context, mha_layer_desc *desc)
+{
+    mha_attention_desc *attention = &desc->attention;
+    if (!attention->heads)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: attention.heads is 0",
+                            create_who);
+    if (!desc->model_width)
+        desc->model_width =
+            attention->head_dim ? attention->heads * attention->head_dim : desc->query_width;
+    if (!desc->model_width)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "%s: model_width, query_width and attention.head_dim are all 0: one "
+                            "must say how wide a head is",
+                            create_who);
+    if (desc->model_width % attention->heads)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "%s: model_width is %zu, no multiple of the %zu heads", create_who,
+                            desc->model_width, attention->heads);
+    if (!attention->head_dim)
+        attention->head_dim = desc->model_width / attention->heads;
+    if (attention->head_dim != desc->model_width / attention->heads)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "%s: model_width %zu is not heads %zu * head_dim %zu", create_who,
+                            desc->model_width, attention->heads, attention->head_dim);
+    if (!desc->query_width)
+        desc->query_width = desc->model_width;
+    if (!desc->key_width)
+        desc->key_width = desc->query_width;
+    if (!desc->value_width)
+        desc->value_width = desc->key_width;
+    return MHA_OK;
+}
+
+static mha_status resolve(mha_layer *layer, const mha_layer_desc *given)
+{
+    const mha_context *context = layer->context;
+    const unsigned known = MHA_LAYER_BIAS_ALL | MHA_LAYER_OUT_IN | MHA_LAYER_MERGED_OUTPUT;
+    mha_layer_desc *desc = &layer->desc;
+    *desc = *given;
+    if (desc->flags & ~known)
+        return mha_log_fail(&context->log, MHA_UNSUPPORTED, "%s: flags has unknown bits: 0x%x",
+                            create_who, desc->flags & ~known);
+    if (desc->projection < MHA_GEMM_DEFAULT || desc->projection > MHA_GEMM_KERNEL)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "%s: projection is no mha_gemm_by: %d", create_who,
+                            (int)desc->projection);
+    mha_status status = resolve_widths(context, desc);
+    if (!status)
+        status = mha_shape_resolve(layer->context, &desc->attention, create_who, &desc->attention);
+    if (status)
+        return status;
+
+    const size_t merged = desc->attention.heads * desc->attention.value_dim;
+    if (!desc->output_width)
+        desc->output_width = desc->flags & MHA_LAYER_MERGED_OUTPUT ? merged : desc->query_width;
+    if (!(desc->flags & MHA_LAYER_MERGED_OUTPUT))
+        return MHA_OK;
+    if (desc->flags & MHA_LAYER_BIAS_OUTPUT)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "%s: MHA_LAYER_BIAS_OUTPUT needs an output projection, and "
+                            "MHA_LAYER_MERGED_OUTPUT says that there is none",
+                            create_who);
+    if (desc->output_width != merged)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "%s: output_width is %zu, and the merged heads are %zu wide",
+                            create_who, desc->output_width, merged);
+    return MHA_OK;
+}
+
+static void describe_projections(mha_layer *layer)
+{
+    const mha_layer_desc *desc = &layer->desc;
+    const mha_attention_desc *a = &desc->attention;
+    projection *p = layer->projections;
+    p[QUERY] =
+        (projection){ .in = desc->query_width, .out = a->heads * a->head_dim, .len = a->query_len };
+    p[KEY] =
+        (projection){ .in = desc->key_width, .out = a->kv_heads * a->head_dim, .len = a->key_len };
+    p[VALUE] = (projection){ .in = desc->value_width,
+                             .out = a->kv_heads * a->value_dim,
+                             .len = a->key_len };
+    p[OUTPUT] = (projection){ .in = a->heads * a->value_dim,
+                              .out = desc->output_width,
+                              .len = a->query_len };
+    for (int i = 0; i < NUM_PROJECTIONS; i++) {
+        p[i].exists = i != OUTPUT || !(desc->flags & MHA_LAYER_MERGED_OUTPUT);
+        p[i].has_bias = desc->flags >> i & 1;
+    }
+}
+
+static mha_status check_sizes(const mha_layer *layer)
+{
+    const mha_context *context = layer->context;
+    for (int i = 0; i < NUM_PROJECTIONS; i++) {
+        const projection *p = &layer->projections[i];
+        const size_t rows = layer->desc.attention.batch * p->len;
+        const mha_size sizes[] = {
+            mha_size_of((size_t[]){ sizeof(float), p->in, p->out }, 3),
+            mha_size_of((size_t[]){ sizeof(float), rows, p->in }, 3),
+            mha_size_of((size_t[]){ sizeof(float), rows, p->out }, 3),
+        };
+        if (sizes[0].overflows || sizes[1].overflows || sizes[2].overflows ||
+            p->in > INT32_MAX / 2 || p->out > INT32_MAX / 2 || rows > INT32_MAX / 2)
+            return mha_log_fail(&context->log, MHA_TOO_LARGE,
+                                "%s: the projection of %s, %zu rows of %zu to %zu, is too large",
+                                create_who, weight_names[i], rows, p->in, p->out);
+    }
+    return MHA_OK;
+}
+
+static mha_status make_buffer(const mha_context *context, cl_mem *out, size_t elements,
+                              const char *name)
+{
+    cl_int error = CL_SUCCESS;
+    *out = clCreateBuffer(context->cl, CL_MEM_READ_WRITE, elements * sizeof(float), NULL, &error);
+    if (!*out)
+        return mha_log_fail(&context->log, error,
+                            "clCreateBuffer of %zu bytes for weights of %s "
+                            "failed",
+                            elements * sizeof(float), name);
+    return MHA_OK;
+}
+
+static mha_status set_up_projection(mha_layer *layer, int i)
+{
+    projection *p = &layer->projections[i];
+    const mha_gemm_shape shape = {
+        .batch = layer->desc.attention.batch,
+        .m = p->len,
+        .n = p->out,
+        .k = p->in,
+        .bias = p->has_bias,
+        .shared_b = true,
+        .alpha = 1,
+        .by = layer->desc.projection,
+    };
+    mha_status status = mha_gemm_setup(&p->gemm, layer->context, &shape);
+    if (!status)
+        status = make_buffer(layer->context, &p->weight, p->in * p->out, weight_names[i]);
+    if (!status && p->has_bias)
+        status = make_buffer(layer->context, &p->bias, p->out, bias_names[i]);
+    return status;
+}
+
+static void lay_out(mha_layer *layer)
+{
+    const size_t batch = layer->desc.attention.batch;
+    const mha_needs needs = mha_attention_needs(layer->attention);
+    layer->temp_bytes = needs.temp_bytes;
+    layer->attention_region = mha_layout_add(&layer->region_bytes, needs.region_bytes);
+    for (int i = 0; i < NUM_PROJECTIONS; i++) {
+        projection *p = &layer->projections[i];
+        if (!p->exists)
+            continue;
+        if (p->gemm.temp_bytes > layer->temp_bytes)
+            layer->temp_bytes = p->gemm.temp_bytes;
+        const size_t width = i == OUTPUT ? p->in : p->out;
+        p->region = mha_layout_add(&layer->region_bytes, batch * p->len * width * sizeof(float));
+    }
+}
+
+mha_status mha_layer_create(mha_layer **out, mha_context *context, const mha_layer_desc *desc)
+{
+    if (out)
+        *out = NULL;
+    if (!context)
+        return MHA_INVALID_ARGUMENT;
+    if (!out || !desc)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: %s is NULL", create_who,
+                            out ? "desc" : "out");
+    mha_status status = mha_context_check(context);
+    if (status)
+        return status;
+    mha_layer *layer = calloc(1, sizeof *layer);
+    if (!layer)
+        return mha_log_fail(&context->log, MHA_OUT_OF_HOST_MEMORY, "no host memory for a layer");
+    layer->context = context;
+    status = resolve(layer, desc);
+    if (!status) {
+        describe_projections(layer);
+        status = check_sizes(layer);
+    }
+    if (!status)
+        status = mha_attention_create(&layer->attention, context, &layer->desc.attention);
+    for (int i = 0; !status && i < NUM_PROJECTIONS; i++)
+        if (layer->projections[i].exists)
+            status = set_up_projection(layer, i);
+    if (!status)
+        status = mha_heads_setup(&layer->copy, context);
+    if (status) {
+        mha_layer_destroy(&layer);
+        return mha_context_note(context, status);
+    }
+    lay_out(layer);
+    *out = layer;
+    return MHA_OK;
+}
+
+void mha_layer_destroy(mha_layer **layer)
+{
+    mha_layer *l = layer ? *layer : NULL;
+    if (!l)
+        return;
+    *layer = NULL;
+    for (int i = 0; i < NUM_PROJECTIONS; i++) {
+        projection *p = &l->projections[i];
+        mha_gemm_release(&p->gemm);
+        if (p->weight)
+            clReleaseMemObject(p->weight);
+        if (p->bias)
+            clReleaseMemObject(p->bias);
+    }
+    mha_kernel_release(&l->copy);
+    mha_attention_destroy(&l->attention);
+    free(l);
+}
+
+mha_workspace mha_layer_workspace(const mha_layer *layer)
+{
+    if (!layer)
+        return (mha_workspace){ 0 };
+    size_t end = 0;
+    mha_layout_add(&end, layer->temp_bytes);
+    mha_layout_add(&end, layer->region_bytes);
+    return (mha_workspace){ .bytes = end, .alignment = layer->context->alignment };
+}
+
+size_t mha_layer_explain(const mha_layer *layer, char *text, size_t capacity)
+{
+    mha_text out = { .at = text, .capacity = text ? capacity : 0 };
+    if (out.capacity)
+        text[0] = '\0';
+    if (!layer)
+        return 0;
+    for (int i = 0; i < NUM_PROJECTIONS; i++) {
+        const projection *p = &layer->projections[i];
+        if (p->exists)
+            mha_text_add(&out, "%s: %s, %s\n", stage_names[i], mha_gemm_by_name(&p->gemm),
+                         p->gemm.reason);
+    }
+    const size_t used = out.length < out.capacity ? out.length : out.capacity;
+    out.length += mha_attention_explain(layer->attention, out.capacity ? text + used : NULL,
+                                        out.capacity - used);
+    return out.length;
+}
+
+const mha_layer_desc *mha_layer_shape(const mha_layer *layer)
+{
+    return &layer->desc;
+}
+
+mha_context *mha_layer_context(const mha_layer *layer)
+{
+    return layer->context;
+}
+
+/* --- Weights --- */
+
+typedef struct load_views {
+    mha_view weights[NUM_PROJECTIONS];
+    mha_view biases[NUM_PROJECTIONS];
+} load_views;
+
+static mha_status check_given(const mha_run *run, const char *who, const char *name, bool wanted,
+                              bool given)
+{
+    if (wanted == given)
+        return MHA_OK;
+    return mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
+                        wanted ? "%s: weights.%s is not given, and the layer's flags ask for it"
+                               : "%s: weights.%s is given, and the layer's flags say there is none",
+                        who, name);
+}
+
+static mha_status bind_weights(const mha_layer *layer, const mha_run *run, const char *who,
+                               const mha_layer_weights *weights, load_views *views)
+{
+    const mha_tensor *matrices[] = { &weights->query, &weights->key, &weights->value,
+                                     &weights->output };
+    const mha_tensor *biases[] = { &weights->bias_query, &weights->bias_key, &weights->bias_value,
+                                   &weights->bias_output };
+    mha_status status = MHA_OK;
+    for (int i = 0; !status && i < NUM_PROJECTIONS; i++) {
+        const projection *p = &layer->projections[i];
+        const bool turned = layer->desc.flags & MHA_LAYER_OUT_IN;
+        const size_t shape[4] = { 1, 1, turned ? p->out : p->in, turned ? p->in : p->out };
+        status = check_given(run, who, weight_names[i], p->exists, matrices[i]->buffer);
+        if (!status && p->exists)
+            status = mha_bind_tensor(run, &views->weights[i], who, weight_names[i], matrices[i],
+                                     shape, sizeof(float), MHA_READS);
+        if (!status)
+            status = check_given(run, who, bias_names[i], p->has_bias, biases[i]->buffer);
+        if (!status && p->has_bias)
+            status = mha_bind_tensor(run, &views->biases[i], who, bias_names[i],
+                                     &(mha_tensor){ biases[i]->buffer, biases[i]->offset, { 0 } },
+                                     (size_t[]){ 1, 1, 1, p->out }, sizeof(float), MHA_READS);
+    }
+    return status;
+}
+
+static mha_status copy_weights(mha_layer *layer, mha_run *run, const load_views *views)
+{
+    mha_status status = MHA_OK;
+    for (int i = 0; !status && i < NUM_PROJECTIONS; i++) {
+        const projection *p = &layer->projections[i];
+        if (!p->exists)
+            continue;
+        mha_heads_copy weight = { .shape = { 1, 1, p->in, p->out }, .from = views->weights[i] };
+        weight.to = mha_bind_packed(p->weight, 0, weight.shape);
+        if (layer->desc.flags & MHA_LAYER_OUT_IN) {
+            const size_t row = weight.from.strides[2];
+            weight.from.strides[2] = weight.from.strides[3];
+            weight.from.strides[3] = row;
+        }
+        run->wrote = "the layer's weights";
+        status = mha_heads_launch(&layer->copy, run, "load weights", &weight);
+        if (!status && p->has_bias) {
+            mha_heads_copy bias = { .shape = { 1, 1, 1, p->out }, .from = views->biases[i] };
+            bias.to = mha_bind_packed(p->bias, 0, bias.shape);
+            status = mha_heads_launch(&layer->copy, run, "load bias", &bias);
+        }
+    }
+    return status;
+}
+
+mha_status mha_layer_load(mha_layer *layer, const mha_layer_weights *weights, const mha_call *call)
+{
+    static const char who[] = "mha_layer_load";
+    if (!layer)
+        return MHA_INVALID_ARGUMENT;
+    mha_context *context = layer->context;
+    if (!weights)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: weights is NULL", who);
+    mha_run run;
+    load_views views = { 0 };
+    mha_status status = mha_run_begin(&run, context, call, who, 0);
+    if (status)
+        return mha_context_note(context, status);
+    status = bind_weights(layer, &run, who, weights, &views);
+    if (!status)
+        status = mha_run_wait(&run);
+    if (!status) {
+        layer->loaded = false;
+        status = copy_weights(layer, &run, &views);
+        layer->loaded = !status;
+    }
+    return mha_run_end(&run, status);
+}
+
+/* --- Forward --- */
+
+typedef struct forward_views {
+    mha_view query, key, value, output; /* the caller's, [batch][1][len][width] */
+} forward_views;
+
+static mha_status bind_tensors(const mha_layer *layer, const mha_run *run, const char *who,
+                               const mha_bound *bound, const mha_attention_args *args,
+                               forward_views *views)
+{
+    const mha_layer_desc *desc = &layer->desc;
+    const size_t batch = desc->attention.batch;
+    mha_status status = mha_bind_tensor(run, &views->query, who, "query", &args->query,
+                                        (size_t[]){ batch, 1, bound->query_len, desc->query_width },
+                                        sizeof(float), MHA_READS);
+    if (!status)
+        status = mha_bind_tensor(run, &views->key, who, "key", &args->key,
+                                 (size_t[]){ batch, 1, bound->key_len, desc->key_width },
+                                 sizeof(float), MHA_READS);
+    if (!status)
+        status = mha_bind_tensor(run, &views->value, who, "value", &args->value,
+                                 (size_t[]){ batch, 1, bound->key_len, desc->value_width },
+                                 sizeof(float), MHA_READS);
+    if (!status)
+        status = mha_bind_tensor(run, &views->output, who, "output", &args->output,
+                                 (size_t[]){ batch, 1, bound->query_len, desc->output_width },
+                                 sizeof(float), MHA_WRITES);
+    return status;
+}
+
+/* The caller's tensors take the place of the attention's in the overlap rule. */
+static mha_status check_overlap(const mha_run *run, const mha_bound *bound, const char *who,
+                                const forward_views *views)
+{
+    mha_bound whole = *bound;
+    whole.query = views->query;
+    whole.key = views->key;
+    whole.value = views->value;
+    whole.output = views->output;
+    return mha_bind_overlap(run, &whole, who);
+}
+
+/* [batch][len][width] rows as a batch of matrices. A single row has no stride of its own. */
+static mha_operand rows_of(const mha_view *view, size_t len, size_t width)
+{
+    return (mha_operand){ .buffer = view->buffer,
+                          .offset = view->offset,
+                          .row = len > 1 ? view->strides[2] : width,
+                          .batch = view->strides[0] };
+}
+
+static mha_status project(mha_layer *layer, mha_run *run, int i, size_t len,
+                          const mha_operand *from, const mha_operand *to)
+{
+    projection *p = &layer->projections[i];
+    const mha_gemm_launch_args args = {
+        .batch = layer->desc.attention.batch,
+        .m = len,
+        .n = p->out,
+        .k = p->in,
+        .a = *from,
+        .b = { p->weight, 0, p->out, 0 },
+        .c = *to,
+        .bias = { p->bias, 0, 0, 0 },
+    };
+    if (!args.batch || !args.m)
+        return MHA_OK;
+    return mha_gemm_launch(&p->gemm, run, stage_names[i], &args);
+}
+
+/* Heads within packed rows [batch][len][heads * dim] of the workspace. */
+static mha_view heads_of(const mha_run *run, size_t offset_bytes, size_t heads, size_t len,
+                         size_t dim)
+{
+    return (mha_view){ .buffer = run->workspace,
+                       .offset = offset_bytes / sizeof(float),
+                       .strides = { len * heads * dim, dim, heads * dim, 1 } };
+}
+
+static mha_status project_inputs(mha_layer *layer, mha_run *run, const forward_views *views,
+                                 mha_bound *bound, size_t base)
+{
+    const mha_attention_desc *desc = &layer->desc.attention;
+    const struct {
+        const mha_view *from;
+        mha_view *to;
+        size_t len, heads, dim;
+    } inputs[] = {
+        { &views->query, &bound->query, bound->query_len, desc->heads, desc->head_dim },
+        { &views->key, &bound->key, bound->key_len, desc->kv_heads, desc->head_dim },
+        { &views->value, &bound->value, bound->key_len, desc->kv_heads, desc->value_dim },
+    };
+    mha_status status = MHA_OK;
+    for (int i = QUERY; !status && i <= VALUE; i++) {
+        const projection *p = &layer->projections[i];
+        const size_t len = inputs[i].len;
+        *inputs[i].to = heads_of(run, base + p->region, inputs[i].heads, len, inputs[i].dim);
+        const mha_operand from = rows_of(inputs[i].from, len, p->in);
+        const mha_operand to = { inputs[i].to->buffer, inputs[i].to->offset, p->out, len * p->out };
+        status = project(layer, run, i, len, &from, &to);
+    }
+    return status;
+}
+
+static mha_status forward(mha_layer *layer, mha_run *run, const forward_views *views,
+                          mha_bound *bound)
+{
+    const mha_attention_desc *desc = &layer->desc.attention;
+    const projection *out = &layer->projections[OUTPUT];
+    size_t base = 0;
+    mha_layout_add(&base, layer->temp_bytes);
+    mha_status status = project_inputs(layer, run, views, bound, base);
+    if (status)
+        return status;
+    if (out->exists) {
+        bound->output =
+            heads_of(run, base + out->region, desc->heads, bound->query_len, desc->value_dim);
+    } else {
+        bound->output = views->output;
+        bound->output.strides[1] = desc->heads > 1 ? desc->value_dim : 0;
+        bound->output.strides[3] = 1;
+    }
+    status = mha_attention_forward(layer->attention, run, bound, base + layer->attention_region);
+    if (status || !out->exists)
+        return status;
+    run->wrote = "output";
+    const mha_operand from = { bound->output.buffer, bound->output.offset, out->in,
+                               bound->query_len * out->in };
+    const mha_operand to = rows_of(&views->output, bound->query_len, out->out);
+    return project(layer, run, OUTPUT, bound->query_len, &from, &to);
+}
+
+mha_status mha_layer_enqueue(mha_layer *layer, const mha_attention_args *args, const mha_call *call)
+{
+    static const char who[] = "mha_layer_enqueue";
+    if (!layer)
+        return MHA_INVALID_ARGUMENT;
+    mha_context *context = layer->context;
+    if (!args)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: args is NULL", who);
+    if (!layer->loaded)
+        return mha_log_fail(&context->log, MHA_NOT_LOADED,
+                            "%s: the layer has no weights: call mha_layer_load first", who);
+    mha_run run;
+    mha_bound bound = { 0 };
+    forward_views views;
+    mha_status status = mha_run_begin(&run, context, call, who, mha_layer_workspace(layer).bytes);
+    if (status)
+        return mha_context_note(context, status);
+    status = mha_bind_call_lengths(&run, &bound, who, &layer->desc.attention, args);
+    if (!status)
+        status = bind_tensors(layer, &run, who, &bound, args, &views);
+    if (!status)
+        status = mha_bind_options(&run, &bound, who, &layer->desc.attention, args);
+    if (!status)
+        status = check_overlap(&run, &bound, who, &views);
+    if (!status)
+        status = mha_run_wait(&run);
+    if (!status)
+        status = forward(layer, &run, &views, &bound);
+    return mha_run_end(&run, status);
+}

@@ -1,0 +1,222 @@
+/* What the shape decides: defaults, rules and sizes of a description. */
+#include "shape.h"
+
+#include "log.h"
+
+#include <limits.h>
+#include <math.h>
+
+/* Kernels count along one axis in int, and round up to tiles below this margin. */
+#define MOST_AXIS ((size_t)INT_MAX - 4096)
+
+static const uint64_t known_uses =
+    MHA_USES_KEY_LENGTHS | MHA_USES_KEY_LENGTHS_PER_QUERY | MHA_USES_BIAS | MHA_USES_MASK |
+    MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT | MHA_USES_PROBS | MHA_USES_LSE;
+
+mha_size mha_size_of(const size_t *factors, size_t count)
+{
+    mha_size size = { .value = 1 };
+    for (size_t i = 0; i < count; i++) {
+        if (factors[i] && size.value > SIZE_MAX / factors[i])
+            size.overflows = true;
+        size.value *= factors[i];
+    }
+    return size;
+}
+
+mha_size mha_shape_reach(const size_t shape[4], const size_t strides[4])
+{
+    if (!shape[0] || !shape[1] || !shape[2] || !shape[3])
+        return (mha_size){ 0 };
+    if (!strides[0] && !strides[1] && !strides[2] && !strides[3])
+        return mha_size_of(shape, 4);
+    mha_size reach = { .value = 1 };
+    for (int axis = 0; axis < 4; axis++) {
+        const mha_size part = mha_size_of((size_t[]){ shape[axis] - 1, strides[axis] }, 2);
+        reach.overflows = reach.overflows || part.overflows || reach.value > SIZE_MAX - part.value;
+        reach.value += part.value;
+    }
+    return reach;
+}
+
+size_t mha_layout_add(size_t *end, size_t bytes)
+{
+    const size_t mask = MHA_LAYOUT_ALIGNMENT - 1;
+    const size_t start = *end;
+    if (bytes > SIZE_MAX - mask - start) {
+        *end = SIZE_MAX;
+        return start;
+    }
+    *end = (start + bytes + mask) & ~mask;
+    return start;
+}
+
+static mha_status check_axis(const mha_context *context, const char *who, const char *name,
+                             size_t size, size_t least)
+{
+    if (size < least)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "%s: %s is %zu, it must be at least "
+                            "%zu",
+                            who, name, size, least);
+    if (size > MOST_AXIS)
+        return mha_log_fail(&context->log, MHA_TOO_LARGE, "%s: %s is %zu, the most is %zu", who,
+                            name, size, MOST_AXIS);
+    return MHA_OK;
+}
+
+static mha_status check_axes(const mha_context *context, const mha_attention_desc *desc,
+                             const char *who)
+{
+    const struct {
+        const char *name;
+        size_t size;
+        size_t least;
+    } axes[] = {
+        { "batch", desc->batch, 0 },         { "heads", desc->heads, 1 },
+        { "kv_heads", desc->kv_heads, 1 },   { "query_len", desc->query_len, 0 },
+        { "key_len", desc->key_len, 0 },     { "head_dim", desc->head_dim, 1 },
+        { "value_dim", desc->value_dim, 1 },
+    };
+    mha_status status = MHA_OK;
+    for (size_t i = 0; !status && i < sizeof axes / sizeof axes[0]; i++)
+        status = check_axis(context, who, axes[i].name, axes[i].size, axes[i].least);
+    if (status)
+        return status;
+    if (desc->heads % desc->kv_heads)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "%s: heads is %zu, no multiple of kv_heads, which is %zu", who,
+                            desc->heads, desc->kv_heads);
+    if (desc->batch && desc->batch > MOST_AXIS / desc->heads)
+        return mha_log_fail(&context->log, MHA_TOO_LARGE,
+                            "%s: batch * heads is %zu * %zu, the most is %zu", who, desc->batch,
+                            desc->heads, MOST_AXIS);
+    return MHA_OK;
+}
+
+static mha_status check_sizes(const mha_context *context, const mha_attention_desc *desc,
+                              const char *who)
+{
+    const size_t rows = desc->batch * desc->heads; /* at most MOST_AXIS */
+    const mha_size scores =
+        mha_size_of((size_t[]){ sizeof(float), rows, desc->query_len, desc->key_len }, 4);
+    const mha_size query =
+        mha_size_of((size_t[]){ sizeof(float), rows, desc->query_len, desc->head_dim }, 4);
+    const mha_size output =
+        mha_size_of((size_t[]){ sizeof(float), rows, desc->query_len, desc->value_dim }, 4);
+    const mha_size key =
+        mha_size_of((size_t[]){ sizeof(float), rows, desc->key_len, desc->head_dim }, 4);
+    const mha_size value =
+        mha_size_of((size_t[]){ sizeof(float), rows, desc->key_len, desc->value_dim }, 4);
+    if (scores.overflows || query.overflows || output.overflows || key.overflows || value.overflows)
+        return mha_log_fail(&context->log, MHA_TOO_LARGE,
+                            "%s: the bytes of a tensor pass the largest size_t", who);
+    return MHA_OK;
+}
+
+/* Only float32 is stored in this version. */
+static mha_status check_types(const mha_context *context, const mha_attention_desc *desc,
+                              const char *who)
+{
+    const struct {
+        const char *name;
+        mha_type type;
+    } types[] = {
+        { "type", desc->type },
+        { "key_value_type", desc->key_value_type },
+        { "bias_type", desc->bias_type },
+        { "output_type", desc->output_type },
+    };
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        const mha_type type = types[i].type;
+        if (type == MHA_FLOAT16 || type == MHA_BFLOAT16)
+            return mha_log_fail(&context->log, MHA_UNSUPPORTED,
+                                "%s: %s is %s, this version stores float32 only", who,
+                                types[i].name, type == MHA_FLOAT16 ? "float16" : "bfloat16");
+        if (type != MHA_FLOAT32)
+            return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: %s is no mha_type: %d",
+                                who, types[i].name, (int)type);
+    }
+    return MHA_OK;
+}
+
+mha_status mha_shape_check_exclusions(mha_context *context, const mha_attention_desc *desc,
+                                      const char *who)
+{
+    const mha_log *log = &context->log;
+    const uint64_t diagonal_uses =
+        desc->uses & (MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT);
+    const unsigned all_axes = MHA_AXIS_BATCH | MHA_AXIS_HEADS | MHA_AXIS_QUERY | MHA_AXIS_KEY;
+    if (desc->uses & ~known_uses)
+        return mha_log_fail(log, MHA_UNSUPPORTED, "%s: uses has unknown bits: 0x%llx", who,
+                            (unsigned long long)(desc->uses & ~known_uses));
+    if (desc->diagonal != MHA_DIAGONAL_NONE && desc->diagonal != MHA_TOP_LEFT &&
+        desc->diagonal != MHA_BOTTOM_RIGHT)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: diagonal is no mha_diagonal: %d", who,
+                            (int)desc->diagonal);
+    if (diagonal_uses && desc->diagonal == MHA_DIAGONAL_NONE)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: causal or a window is used, so diagonal must be MHA_TOP_LEFT or "
+                            "MHA_BOTTOM_RIGHT",
+                            who);
+    if (!diagonal_uses && desc->diagonal != MHA_DIAGONAL_NONE)
+        return mha_log_fail(
+            log, MHA_INVALID_ARGUMENT,
+            "%s: diagonal is set, but uses has neither MHA_USES_CAUSAL nor a window", who);
+    if ((desc->window_left && !(desc->uses & MHA_USES_WINDOW_LEFT)) ||
+        (desc->window_right && !(desc->uses & MHA_USES_WINDOW_RIGHT)))
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: a window limit is set without its MHA_USES_WINDOW bit", who);
+    if ((desc->bias_broadcast | desc->mask_broadcast) & ~all_axes)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: a broadcast has unknown axes", who);
+    if ((desc->bias_broadcast && !(desc->uses & MHA_USES_BIAS)) ||
+        (desc->mask_broadcast && !(desc->uses & MHA_USES_MASK)))
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: broadcast axes are set for a bias or mask that uses does not name",
+                            who);
+    if (!isfinite(desc->softcap) || desc->softcap < 0)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: softcap is %g, it must be 0 (none) or above", who,
+                            (double)desc->softcap);
+    if (!isfinite(desc->scale))
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: scale is %g, it must be finite", who,
+                            (double)desc->scale);
+    return MHA_OK;
+}
+
+mha_status mha_shape_resolve(mha_context *context, const mha_attention_desc *desc, const char *who,
+                             mha_attention_desc *out)
+{
+    *out = *desc;
+    if (!out->kv_heads)
+        out->kv_heads = out->heads;
+    if (!out->value_dim)
+        out->value_dim = out->head_dim;
+    if (!out->type)
+        out->type = MHA_FLOAT32;
+    if (!out->key_value_type)
+        out->key_value_type = out->type;
+    if (!out->bias_type)
+        out->bias_type = out->type;
+    if (!out->output_type)
+        out->output_type = out->type;
+
+    mha_status status = check_axes(context, out, who);
+    if (!status)
+        status = check_types(context, out, who);
+    if (!status)
+        status = mha_shape_check_exclusions(context, out, who);
+    if (!status)
+        status = check_sizes(context, out, who);
+    if (status)
+        return status;
+    if (out->path != MHA_PATH_DEFAULT && out->path != MHA_PATH_COMPOSED)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: path is no mha_path: %d", who,
+                            (int)out->path);
+    if (out->gemm < MHA_GEMM_DEFAULT || out->gemm > MHA_GEMM_KERNEL)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: gemm is no mha_gemm_by: %d",
+                            who, (int)out->gemm);
+    if (out->scale == 0)
+        out->scale = (float)(1 / sqrt((double)out->head_dim));
+    return MHA_OK;
+}

@@ -1,0 +1,41 @@
+/* What the shape decides: a description with its defaults resolved and its rules checked, and sizes
+ * that cannot overflow unseen. */
+#ifndef MHA_SHAPE_H
+#define MHA_SHAPE_H
+
+#include "context.h"
+
+/* Exclusions that differ from query to query: a key that one query may see and another may not. */
+#define MHA_EXCLUDES_BY_QUERY                                                           \
+    (MHA_USES_KEY_LENGTHS_PER_QUERY | MHA_USES_BIAS | MHA_USES_MASK | MHA_USES_CAUSAL | \
+     MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT)
+
+/* Writes desc to *out with every 0 that stands for a default replaced, or says which rule it
+ * breaks. After it, every axis fits an int and every tensor's bytes fit a size_t. `who`: see
+ * mha_run_begin. */
+mha_status mha_shape_resolve(mha_context *context, const mha_attention_desc *desc, const char *who,
+                             mha_attention_desc *out);
+/* The rules of uses, diagonal, windows, broadcasts and softcap alone, which softmax shares. */
+mha_status mha_shape_check_exclusions(mha_context *context, const mha_attention_desc *desc,
+                                      const char *who);
+
+/* A product of sizes. Starts at 1; once it overflows it stays too large. */
+typedef struct mha_size {
+    size_t value;
+    bool overflows;
+} mha_size;
+
+mha_size mha_size_of(const size_t *factors, size_t count);
+
+/* The elements from the first to past the last that a tensor of `shape` touches, 0 if it is empty.
+ * All strides 0: packed. The stride of an axis of length 1 does not count. */
+mha_size mha_shape_reach(const size_t shape[4], const size_t strides[4]);
+
+/* Appends a region of bytes to a layout, aligned; returns its offset. *end grows to SIZE_MAX where
+ * it would overflow and stays there. */
+size_t mha_layout_add(size_t *end, size_t bytes);
+/* Regions start at multiples of this many bytes: the widest vector a kernel loads, and a bit more.
+ */
+#define MHA_LAYOUT_ALIGNMENT 256
+
+#endif

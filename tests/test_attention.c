@@ -1,0 +1,2 @@
+/* Tests of attention. */
+#include <criterion/criterion.h>

@@ -1,0 +1,2 @@
+/* Tests of case. */
+#include <criterion/criterion.h>

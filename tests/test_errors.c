@@ -1,0 +1,2 @@
+/* Tests of errors. */
+#include <criterion/criterion.h>

@@ -1,0 +1,2 @@
+/* Tests of host. */
+#include <criterion/criterion.h>

@@ -1,0 +1,2 @@
+/* Tests of kernels. */
+#include <criterion/criterion.h>

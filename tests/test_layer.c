@@ -1,0 +1,2 @@
+/* Tests of layer. */
+#include <criterion/criterion.h>

@@ -1,0 +1,2 @@
+/* Tests of lifecycle. */
+#include <criterion/criterion.h>

@@ -1,0 +1,2 @@
+/* Tests of parts. */
+#include <criterion/criterion.h>

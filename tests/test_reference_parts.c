@@ -1,0 +1,167 @@
+/* The reference's layer, gemm and heads against numbers worked out by hand. */
+#include "reference.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+
+#define LN3 1.0986122886681098
+
+static const double tolerance = 1e-6; /* the inputs are floats */
+
+static bool near(double got, double want) {
+    return isinf(want) ? got == want : fabs(got - want) <= tolerance * fmax(1, fabs(want));
+}
+
+static void expect_near(const char *name, const double *got, const double *want, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        cr_expect(near(got[i], want[i]), "%s: element %zu is %g, not %g", name, i, got[i], want[i]);
+}
+
+Test(reference_parts, heads) {
+    const mha_heads_desc desc = { .batch = 1, .heads = 2, .len = 3, .dim = 2 };
+    const float merged[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 };
+    const float split[] = { 1, 2, 5, 6, 9, 10, 3, 4, 7, 8, 11, 12 };
+    double got[12];
+    reference_split_heads(&desc, merged, got);
+    for (size_t i = 0; i < 12; i++)
+        cr_expect_eq(got[i], split[i], "split: element %zu", i);
+    reference_merge_heads(&desc, split, got);
+    for (size_t i = 0; i < 12; i++)
+        cr_expect_eq(got[i], merged[i], "merge: element %zu", i);
+}
+
+/* [1 2 3; 4 5 6] [1 0; 0 1; 1 1] = [4 5; 10 11], with each operand stored either way. */
+Test(reference_parts, gemm) {
+    const float a[2][6] = { { 1, 2, 3, 4, 5, 6 }, { 1, 4, 2, 5, 3, 6 } };
+    const float b[2][6] = { { 1, 0, 0, 1, 1, 1 }, { 1, 0, 1, 0, 1, 1 } };
+    double out[8];
+    for (unsigned flags = 0; flags < 4; flags++) {
+        const mha_gemm_desc plain = { .m = 2, .n = 2, .k = 3, .flags = flags };
+        reference_gemm_args args = {
+            .a = a[flags & MHA_GEMM_TRANSPOSE_A ? 1 : 0],
+            .b = b[flags & MHA_GEMM_TRANSPOSE_B ? 1 : 0],
+            .c = (float[]){ NAN, NAN, NAN, NAN },
+            .out = out,
+        };
+        reference_gemm(&plain, &args);
+        expect_near("plain", out, (double[]){ 4, 5, 10, 11 }, 4);
+
+        mha_gemm_desc full = plain;
+        full.alpha = 2;
+        full.beta = -1;
+        args.c = (float[]){ 1, 2, 3, 4 };
+        reference_gemm(&full, &args);
+        expect_near("alpha and beta", out, (double[]){ 7, 8, 17, 18 }, 4);
+
+        full.k = 0;
+        reference_gemm(&full, &args);
+        expect_near("k 0", out, (double[]){ -1, -2, -3, -4 }, 4);
+    }
+}
+
+Test(reference_parts, gemm_of_a_batch) {
+    const mha_gemm_desc desc = { .m = 9, .n = 2, .k = 1, .batch = 2, .flags = MHA_GEMM_BIAS };
+    double out[4];
+    reference_gemm(&desc, &(reference_gemm_args){
+                              .m = 1,
+                              .a = (float[]){ 2, 3 },
+                              .b = (float[]){ 5, 7 },
+                              .b_shared = true,
+                              .bias = (float[]){ 100, 200 },
+                              .out = out,
+                          });
+    expect_near("shared b", out, (double[]){ 110, 214, 115, 221 }, 4);
+}
+
+/* One key, so that the output is the projected value, projected: (1 2 3) [1 0; 0 1; 1 1] + (10 20)
+ * = (14 25), one channel for each of two heads, and 14 * 1 + 25 * 2 + 0.5 = 64.5. */
+Test(reference_parts, layer_projects_and_merges) {
+    const float value_in_out[] = { 1, 0, 0, 1, 1, 1 };
+    const float value_out_in[] = { 1, 0, 1, 0, 1, 1 };
+    const unsigned layouts[] = { 0, MHA_LAYER_OUT_IN };
+    for (size_t i = 0; i < 2; i++) {
+        mha_layer_desc desc = {
+            .attention = { .batch = 1, .heads = 2, .query_len = 1, .key_len = 1 },
+            .model_width = 2,
+            .value_width = 3,
+            .output_width = 1,
+            .flags = MHA_LAYER_BIAS_VALUE | MHA_LAYER_BIAS_OUTPUT | layouts[i],
+        };
+        const reference_layer_weights weights = {
+            .query = (float[]){ 1, 0, 0, 1 },
+            .key = (float[]){ 1, 0, 0, 1 },
+            .value = layouts[i] ? value_out_in : value_in_out,
+            .output = (float[]){ 1, 2 },
+            .bias_value = (float[]){ 10, 20 },
+            .bias_output = (float[]){ 0.5f },
+        };
+        double output[2];
+        const reference_args args = {
+            .query = (float[]){ 1, 1 },
+            .key = (float[]){ 1, 1 },
+            .value = (float[]){ 1, 2, 3 },
+            .output = output,
+        };
+        reference_layer(&desc, &weights, &args);
+        expect_near("projected", output, (double[]){ 64.5 }, 1);
+
+        desc.flags = MHA_LAYER_BIAS_VALUE | MHA_LAYER_MERGED_OUTPUT | layouts[i];
+        desc.output_width = 0;
+        reference_layer(&desc, &weights, &args);
+        expect_near("merged", output, (double[]){ 14, 25 }, 2);
+    }
+}
+
+/* Query 1 * 2 + 1 = 3; keys 0 and ln 3 / 3 times 1, plus a bias that shifts both scores. */
+Test(reference_parts, layer_attends_with_projected_queries_and_keys) {
+    const mha_layer_desc desc = {
+        .attention = { .batch = 1,
+                       .heads = 1,
+                       .query_len = 1,
+                       .key_len = 3,
+                       .head_dim = 1,
+                       .uses = MHA_USES_KEY_LENGTHS },
+        .flags = MHA_LAYER_BIAS_QUERY | MHA_LAYER_BIAS_KEY,
+    };
+    double output[1], probs[3], lse[1];
+    const reference_layer_weights weights = {
+        .query = (float[]){ 2 },
+        .key = (float[]){ 1 },
+        .value = (float[]){ -1 },
+        .output = (float[]){ 2 },
+        .bias_query = (float[]){ 1 },
+        .bias_key = (float[]){ 1 },
+    };
+    const reference_args args = {
+        .query = (float[]){ 1 },
+        .key = (float[]){ 0, (float)LN3 / 3, NAN },
+        .value = (float[]){ 4, 8, NAN },
+        .key_lengths = (int32_t[]){ 2 },
+        .output = output,
+        .probs = probs,
+        .lse = lse,
+    };
+    reference_layer(&desc, &weights, &args);
+    expect_near("probs", probs, (double[]){ 0.25, 0.75, 0 }, 3);
+    expect_near("lse", lse, (double[]){ 3 + log(4) }, 1);
+    expect_near("output", output, (double[]){ -14 }, 1);
+}
+
+Test(reference_parts, layer_widths) {
+    const mha_layer_desc from_width = reference_layer_resolve(
+        &(mha_layer_desc){ .attention = { .heads = 4 }, .query_width = 32, .key_width = 20 });
+    cr_expect_eq(from_width.model_width, 32);
+    cr_expect_eq(from_width.attention.head_dim, 8);
+    cr_expect_eq(from_width.attention.value_dim, 8);
+    cr_expect_eq(from_width.attention.kv_heads, 4);
+    cr_expect_eq(from_width.value_width, 20);
+    cr_expect_eq(from_width.output_width, 32);
+
+    const mha_layer_desc from_dim = reference_layer_resolve(
+        &(mha_layer_desc){ .attention = { .heads = 4, .head_dim = 3, .value_dim = 5 },
+                           .flags = MHA_LAYER_MERGED_OUTPUT });
+    cr_expect_eq(from_dim.model_width, 12);
+    cr_expect_eq(from_dim.query_width, 12);
+    cr_expect_eq(from_dim.key_width, 12);
+    cr_expect_eq(from_dim.output_width, 20);
+}

@@ -1,0 +1,2 @@
+/* Tests of threads. */
+#include <criterion/criterion.h>

@@ -1,0 +1,2 @@
+/* Tests of tools. */
+#include <criterion/criterion.h>

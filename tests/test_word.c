@@ -1,0 +1,180 @@
+/* Problem words: what they mean, that they come back as they went in, and where they are refused.
+ */
+#include "word.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static problem parse(const char *word)
+{
+    problem parsed;
+    char error[200] = "";
+    cr_assert(word_parse(word, &parsed, error, sizeof error), "%s: %s", word, error);
+    return parsed;
+}
+
+Test(word, sizes_of_an_attention)
+{
+    const problem parsed = parse("b2h5q4k6d20");
+    const mha_attention_desc *desc = &parsed.desc.attention;
+    cr_assert(!parsed.is_layer);
+    cr_assert_eq(desc->batch, 2);
+    cr_assert_eq(desc->heads, 5);
+    cr_assert_eq(desc->query_len, 4);
+    cr_assert_eq(desc->key_len, 6);
+    cr_assert_eq(desc->head_dim, 20);
+    cr_assert_eq(desc->kv_heads, 0);
+    cr_assert_eq(desc->value_dim, 0);
+    cr_assert_eq(desc->uses, 0);
+    cr_assert_eq(desc->diagonal, MHA_DIAGONAL_NONE);
+}
+
+Test(word, options_of_an_attention)
+{
+    const problem parsed = parse("b1h8q7k9d64g2v80cbwl16wr0lLmbkahqks30pe");
+    const mha_attention_desc *desc = &parsed.desc.attention;
+    cr_assert_eq(desc->kv_heads, 2);
+    cr_assert_eq(desc->value_dim, 80);
+    cr_assert_eq(desc->diagonal, MHA_BOTTOM_RIGHT);
+    cr_assert_eq(desc->window_left, 16);
+    cr_assert_eq(desc->window_right, 0);
+    cr_assert_eq(desc->mask_broadcast, MHA_AXIS_HEADS | MHA_AXIS_QUERY);
+    cr_assert_eq(desc->bias_broadcast, MHA_AXIS_BATCH);
+    cr_assert_eq(desc->softcap, 30);
+    cr_assert_eq(desc->uses, MHA_USES_KEY_LENGTHS | MHA_USES_KEY_LENGTHS_PER_QUERY | MHA_USES_BIAS |
+                                 MHA_USES_MASK | MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT |
+                                 MHA_USES_WINDOW_RIGHT | MHA_USES_PROBS | MHA_USES_LSE);
+}
+
+Test(word, a_layer)
+{
+    const problem parsed = parse("layer-b8h8q3k5e512v24iq96ik80iv72o64BTMxe");
+    const mha_layer_desc *desc = &parsed.desc;
+    cr_assert(parsed.is_layer);
+    cr_assert(parsed.is_cross);
+    cr_assert_eq(desc->attention.head_dim, 0);
+    cr_assert_eq(desc->attention.value_dim, 24);
+    cr_assert_eq(desc->attention.uses, MHA_USES_LSE);
+    cr_assert_eq(desc->model_width, 512);
+    cr_assert_eq(desc->query_width, 96);
+    cr_assert_eq(desc->key_width, 80);
+    cr_assert_eq(desc->value_width, 72);
+    cr_assert_eq(desc->output_width, 64);
+    cr_assert_eq(desc->flags, MHA_LAYER_BIAS_QUERY | MHA_LAYER_BIAS_KEY | MHA_LAYER_BIAS_VALUE |
+                                  MHA_LAYER_OUT_IN | MHA_LAYER_MERGED_OUTPUT);
+    cr_assert_eq(parse("layer-b8h8q3k5e512B").desc.flags, MHA_LAYER_BIAS_ALL);
+}
+
+Test(word, diagonal)
+{
+    static const struct {
+        const char *word;
+        mha_diagonal diagonal;
+    } cases[] = {
+        { "b1h1q1k1d1c", MHA_TOP_LEFT },         { "b1h1q1k1d1cb", MHA_BOTTOM_RIGHT },
+        { "b1h1q1k1d1wl0", MHA_TOP_LEFT },       { "b1h1q1k1d1wr3", MHA_TOP_LEFT },
+        { "b1h1q1k1d1wbwl0", MHA_BOTTOM_RIGHT }, { "b1h1q1k1d1cwl3", MHA_TOP_LEFT },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        cr_assert_eq(parse(cases[i].word).desc.attention.diagonal, cases[i].diagonal, "%s",
+                     cases[i].word);
+}
+
+Test(word, canonical)
+{
+    static const struct {
+        const char *word, *canonical;
+    } cases[] = {
+        { "b2h5q4k6d20", "b2h5q4k6d20" },
+        { "b0h1q0k0d1", "b0h1q0k0d1" },
+        { "b02h5q4k6d20pcg5", "b2h5q4k6d20g5cp" },
+        { "b1h8q7k9d64peahqks30mbkLlwr0wl16cbv80g2", "b1h8q7k9d64g2v80cbwl16wr0lLmbkahqks30pe" },
+        { "b1h1q1k1d1wr2wb", "b1h1q1k1d1wr2wb" },
+        { "b1h1q1k1d1mbhqka", "b1h1q1k1d1ma" },
+        { "b1h1q1k1d1mqwl0", "b1h1q1k1d1wl0mq" },
+        { "b1h1q1k1d1s16777216", "b1h1q1k1d1s16777216" },
+        { "layer-b2h5q4k6e100", "layer-b2h5q4k6e100" },
+        { "layer-b2h5q4k6e100exMTBo1iv2ik3iq4", "layer-b2h5q4k6e100iq4ik3iv2o1BTMxe" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const problem first = parse(cases[i].word);
+        char word[200];
+        cr_assert_eq(word_print(&first, word, sizeof word), strlen(word), "%s", cases[i].word);
+        cr_assert_str_eq(word, cases[i].canonical, "%s printed as %s", cases[i].word, word);
+        const problem second = parse(word);
+        cr_assert_eq(memcmp(&first, &second, sizeof first), 0, "%s", cases[i].word);
+    }
+}
+
+Test(word, print_into_little_room)
+{
+    const problem parsed = parse("b2h5q4k6d20");
+    char word[] = "........";
+    cr_assert_eq(word_print(&parsed, NULL, 0), 11);
+    cr_assert_eq(word_print(&parsed, word, 5), 11);
+    cr_assert_str_eq(word, "b2h5");
+    cr_assert_eq(word[5], '.');
+}
+
+/* Each refusal names the character, counted from 1. */
+Test(word, refusals)
+{
+    static const struct {
+        const char *word;
+        int character;
+        const char *says;
+    } cases[] = {
+        { "", 1, "the batch" },
+        { "banana", 2, "needs a number" },
+        { "2h8", 1, "the batch" },
+        { "b2", 3, "the heads" },
+        { "b2q4h5k6d20", 3, "the heads" },
+        { "b2h5q4k6", 9, "the head dim" },
+        { "b2h5q4k6d", 10, "needs a number" },
+        { "b2h5q4k6e100", 9, "the head dim" },
+        { "b-2h5q4k6d20", 2, "needs a number" },
+        { "b2h0q4k6d20", 4, "at least 1" },
+        { "b2h5q4k6d0", 10, "at least 1" },
+        { "b2h5q4k16777217d20", 8, "above 16777216" },
+        { "b2h5q4k6d99999999999999999999999999", 10, "above" },
+        { "b2h5q4k6d20y", 12, "no option" },
+        { "b2h5q4k6d20 ", 12, "no option" },
+        { "b2h5q4k6d20b2", 12, "no option" },
+        { "b2h5q4k6d20g", 13, "needs a number" },
+        { "b2h5q4k6d20g0", 13, "at least 1" },
+        { "b2h5q4k6d20g5g5", 14, "already at character 12" },
+        { "b2h5q4k6d20ccb", 13, "already at character 12" },
+        { "b2h5q4k6d20w3", 12, "no option" },
+        { "b2h5q4k6d20wl", 14, "needs a number" },
+        { "b2h5q4k6d20mkb", 14, "no option" },
+        { "b2h5q4k6d20wb", 12, "neither" },
+        { "b2h5q4k6d20wl3wbc", 15, "cb" },
+        { "b2h5q4k6d20B", 12, "for layers only" },
+        { "b2h5q4k6d20s1.5", 14, "no option" },
+        { "layer-b2h5q4k6d20", 15, "the model width" },
+        { "layer-b2h5q4k6e100e512", 20, "no option" },
+        { "Layer-b2h5q4k6e100", 1, "the batch" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        problem parsed = { .is_layer = true };
+        problem none;
+        memset(&none, 0, sizeof none);
+        char error[200] = "";
+        char where[32];
+        snprintf(where, sizeof where, "character %d: ", cases[i].character);
+        cr_expect(!word_parse(cases[i].word, &parsed, error, sizeof error), "%s", cases[i].word);
+        cr_expect(strstr(error, where) && strstr(error, cases[i].says), "%s: got '%s'",
+                  cases[i].word, error);
+        cr_expect_eq(memcmp(&parsed, &none, sizeof none), 0, "%s", cases[i].word);
+    }
+}
+
+Test(word, a_short_error_buffer_is_closed)
+{
+    problem parsed;
+    char error[] = "........";
+    cr_assert(!word_parse("banana", &parsed, error, 5));
+    cr_assert_eq(strlen(error), 4);
+    cr_assert_eq(error[5], '.');
+}

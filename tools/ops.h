@@ -1,0 +1,42 @@
+/* The operations of conformance cases, each in terms of the public interface. */
+#ifndef MHA_TOOLS_OPS_H
+#define MHA_TOOLS_OPS_H
+
+#include "check.h"
+
+/* What came of a case, and what a report says of it. */
+typedef struct ops_result {
+    check_verdict verdict;
+    char text[1088];    /* why it failed or was skipped */
+    double worst;       /* the worst error as a part of its tolerance, 0 if nothing was compared */
+    char explain[2048]; /* the library's choice of kernels */
+} ops_result;
+
+/* Runs a case that has been read. */
+ops_result ops_run(check_setup *setup, case_file *file);
+
+/* One operation each: binds the case's tensors and calls the library (see check.h). */
+typedef void ops_function(check *self);
+
+/* Attention without projections: ops_attention.c. */
+ops_function ops_sdpa;
+ops_function ops_sdpa_backward;
+ops_function ops_torch_sdpa;
+ops_function ops_onnx_attention;
+ops_function ops_multi_head_attention;
+ops_function ops_group_query_attention;
+ops_function ops_decoder_attention;
+
+/* Layers: ops_layer.c. */
+ops_function ops_seed_layer;
+ops_function ops_plain_layer;
+ops_function ops_torch_layer;
+ops_function ops_packed_layer;
+
+/* The steps: ops_parts.c. */
+ops_function ops_gemm;
+ops_function ops_split_heads;
+ops_function ops_merge_heads;
+ops_function ops_softmax;
+
+#endif

@@ -1,0 +1,172 @@
+/* Operations that are one attention: the call that this project's own cases name, and those of
+ * PyTorch, ONNX and ONNX Runtime. */
+#include "ops.h"
+
+#include "attend.h"
+
+#include <string.h>
+
+static size_t read_heads(check *self, const char *key)
+{
+    const long heads = case_int(self->file, key, 0);
+    if (heads < 1)
+        check_fail(self, "%s is missing or below 1", key);
+    return heads < 1 ? 1 : (size_t)heads;
+}
+
+/* BHSD: the heads have an axis of their own, also in the output. */
+static bool read_heads_apart(check *self)
+{
+    const char *const layout = case_string(self->file, "layout", "BHSD");
+    const bool apart = !strcmp(layout, "BHSD");
+    if (!apart && strcmp(layout, "BSE"))
+        check_fail(self, "the layout %s is neither BHSD nor BSE", layout);
+    return apart;
+}
+
+/* Keys and values that are appended to a cache before the call. */
+static void skip_past(check *self)
+{
+    if (case_int(self->file, "past_len", 0) || case_input(self->file, "past_key"))
+        check_skip(self, "the interface appends to no cache yet (past_key)");
+}
+
+static void skip_dropout(check *self)
+{
+    const double dropout = case_float(self->file, "dropout_p", 0);
+    const bool training = case_flag(self->file, "training", true);
+    case_int(self->file, "seed", 0);
+    if (dropout > 0 && training)
+        check_skip(self, "dropout is not in the interface yet");
+}
+
+/* causal, window_left and window_right as sdpa_fwd has them: windows without causal go along the
+ * lower right diagonal. */
+static void read_diagonal(check *self, attend *call)
+{
+    const char *const causal = case_string(self->file, "causal", "none");
+    const long left = case_int(self->file, "window_left", -1);
+    const long right = case_int(self->file, "window_right", -1);
+    const bool top_left = !strcmp(causal, "top_left");
+    const bool none = !strcmp(causal, "none");
+    if ((!top_left && !none && strcmp(causal, "bottom_right")) || left < -1 || right < -1)
+        check_fail(self, "causal %s with windows %ld and %ld", causal, left, right);
+    if (!none)
+        call->desc.uses |= MHA_USES_CAUSAL;
+    if (left >= 0) {
+        call->desc.uses |= MHA_USES_WINDOW_LEFT;
+        call->desc.window_left = (size_t)left;
+    }
+    if (right >= 0) {
+        call->desc.uses |= MHA_USES_WINDOW_RIGHT;
+        call->desc.window_right = (size_t)right;
+    }
+    if (!none || left >= 0 || right >= 0)
+        call->desc.diagonal = top_left ? MHA_TOP_LEFT : MHA_BOTTOM_RIGHT;
+}
+
+void ops_sdpa(check *self)
+{
+    attend call = { 0 };
+    attend_bind(self, &call, check_need(self, "q"), read_heads(self, "q_heads"),
+                check_need(self, "k"), check_need(self, "v"), read_heads(self, "kv_heads"));
+    attend_read_scores(self, &call);
+    skip_dropout(self);
+    read_diagonal(self, &call);
+    attend_see_lengths(self, &call, case_input(self->file, "kv_valid_len"));
+    attend_see_mask(self, &call, case_input(self->file, "mask"), false);
+    attend_see_mask(self, &call, case_input(self->file, "bias"), false);
+    attend_give_output(self, &call, "o", read_heads_apart(self));
+    attend_give_lse(self, &call, "lse");
+    attend_run(self, &call);
+}
+
+/* Its forward half, o and lse; no call gives the gradients. */
+void ops_sdpa_backward(check *self)
+{
+    case_input(self->file, "do");
+    ops_sdpa(self);
+}
+
+void ops_torch_sdpa(check *self)
+{
+    attend call = { 0 };
+    attend_bind(self, &call, check_need(self, "Q"), read_heads(self, "q_num_heads"),
+                check_need(self, "K"), check_need(self, "V"), read_heads(self, "kv_num_heads"));
+    attend_read_scores(self, &call);
+    attend_read_onnx_diagonal(self, &call); /* PyTorch's is_causal has the same diagonal */
+    attend_see_mask(self, &call, case_input(self->file, "attn_mask"), false);
+    case_input(self->file, "dY"); /* of the gradients, which no call gives */
+    attend_give_output(self, &call, "Y", read_heads_apart(self));
+    attend_run(self, &call);
+}
+
+/* Modes 0 to 2 give scores of before the softmax; compared or not, the mode changes no Y. */
+static void give_qk_matmul(check *self, attend *call)
+{
+    if (case_int(self->file, "qk_matmul_output_mode", 0) == 3)
+        attend_give_probs(self, call, "qk_matmul_output", false);
+}
+
+void ops_onnx_attention(check *self)
+{
+    if (case_input(self->file, "weights")) {
+        ops_packed_layer(self); /* com.microsoft's Attention, which projects */
+        return;
+    }
+    skip_past(self);
+    attend call = { 0 };
+    attend_bind(self, &call, check_need(self, "Q"), read_heads(self, "q_num_heads"),
+                check_need(self, "K"), check_need(self, "V"), read_heads(self, "kv_num_heads"));
+    attend_read_scores(self, &call);
+    attend_see_lengths(self, &call, case_input(self->file, "nonpad_kv_seqlen"));
+    attend_read_onnx_diagonal(self, &call);
+    attend_see_mask(self, &call, case_input(self->file, "attn_mask"), true);
+    attend_give_output(self, &call, "Y", read_heads_apart(self));
+    give_qk_matmul(self, &call);
+    attend_run(self, &call);
+}
+
+void ops_multi_head_attention(check *self)
+{
+    skip_past(self);
+    if (case_input(self->file, "bias"))
+        check_skip(self, "no call adds a bias to query, key and value that are projected already");
+    attend call = { 0 };
+    const size_t heads = read_heads(self, "q_num_heads");
+    const size_t kv_heads = read_heads(self, "kv_num_heads");
+    attend_bind(self, &call, check_need(self, "query"), heads, check_need(self, "key"),
+                check_need(self, "value"), kv_heads);
+    attend_read_scores(self, &call);
+    attend_read_onnx_diagonal(self, &call);
+    attend_see_mask(self, &call, case_input(self->file, "attention_bias"), false);
+    attend_see_keys(self, &call, case_input(self->file, "key_keep"), true);
+    attend_see_pairs(self, &call, case_input(self->file, "query_key_keep"));
+    attend_see_lengths(self, &call, case_input(self->file, "valid_lens"));
+    attend_give_output(self, &call, "Y", read_heads_apart(self));
+    attend_run(self, &call);
+}
+
+void ops_group_query_attention(check *self)
+{
+    skip_past(self);
+    if (case_flag(self->file, "do_rotary", false))
+        check_skip(self, "rotary positions are not in the interface yet");
+    ops_multi_head_attention(self);
+}
+
+/* Keys and values are read from a cache; without a past nothing is appended. */
+void ops_decoder_attention(check *self)
+{
+    skip_past(self);
+    attend call = { 0 };
+    const size_t heads = read_heads(self, "q_num_heads");
+    const size_t kv_heads = read_heads(self, "kv_num_heads");
+    attend_bind(self, &call, check_need(self, "query"), heads, check_need(self, "key_cache"),
+                check_need(self, "value_cache"), kv_heads);
+    attend_read_scores(self, &call);
+    attend_read_onnx_diagonal(self, &call);
+    attend_see_keys(self, &call, case_input(self->file, "key_keep"), true);
+    attend_give_output(self, &call, "Y", read_heads_apart(self));
+    attend_run(self, &call);
+}

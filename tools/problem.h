@@ -1,0 +1,75 @@
+/* A problem made ready to run: its seeded data on the host and on a device, and the attention or
+ * layer that solves it. */
+#ifndef MHA_TOOLS_PROBLEM_H
+#define MHA_TOOLS_PROBLEM_H
+
+#include "word.h"
+
+#include <mha.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum problem_slot {
+    PROBLEM_QUERY,
+    PROBLEM_KEY,   /* of a layer that is self-attention: empty, query is all three */
+    PROBLEM_VALUE, /* likewise */
+    PROBLEM_BIAS,
+    PROBLEM_MASK,
+    PROBLEM_LENGTHS,
+    PROBLEM_LENGTHS_PER_QUERY,
+    PROBLEM_WEIGHT_QUERY,
+    PROBLEM_WEIGHT_KEY,
+    PROBLEM_WEIGHT_VALUE,
+    PROBLEM_WEIGHT_OUTPUT,
+    PROBLEM_BIAS_QUERY,
+    PROBLEM_BIAS_KEY,
+    PROBLEM_BIAS_VALUE,
+    PROBLEM_BIAS_OUTPUT,
+    PROBLEM_OUTPUT,
+    PROBLEM_PROBS,
+    PROBLEM_LSE,
+    PROBLEM_SLOTS
+} problem_slot;
+
+/* Packed. A slot that the problem does not use has `used` false and nothing else. */
+typedef struct problem_tensor {
+    bool used;
+    size_t count; /* elements; may be 0 */
+    size_t item_bytes;
+    void *host; /* inputs only */
+    cl_mem memory;
+} problem_tensor;
+
+typedef struct problem_options {
+    uint64_t seed;
+    mha_path path;
+    mha_gemm_by gemm;
+    mha_gemm_by projection;
+} problem_options;
+
+typedef struct problem_ready {
+    bool is_layer;
+    bool is_self;        /* of a layer: query, key and value are one tensor */
+    mha_layer_desc desc; /* with the options, and no 0 that stands for a size */
+    mha_context *context;
+    mha_attention *attention; /* this */
+    mha_layer *layer;         /* or this */
+    mha_workspace need;
+    cl_mem workspace;
+    problem_tensor tensors[PROBLEM_SLOTS];
+} problem_ready;
+
+/* Fills, uploads, creates and loads, and waits for it. On failure *out is NULL. */
+mha_status problem_open(problem_ready **out, mha_context *context, const problem *subject,
+                        const problem_options *options);
+void problem_close(problem_ready **self);
+
+/* Queues the problem once. `stage` may be NULL. */
+mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mha_stage_fn *stage,
+                           void *stage_data);
+
+/* What the library says of its choices. The caller frees it; NULL without memory. */
+char *problem_explain(const problem_ready *self);
+
+#endif

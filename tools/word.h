@@ -1,0 +1,27 @@
+/* Problem words: one word names a problem that mha-bench can set up, verify and time. */
+#ifndef MHA_TOOLS_WORD_H
+#define MHA_TOOLS_WORD_H
+
+#include <mha.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A zero-initialised problem is no problem yet; word_parse makes one. */
+typedef struct problem {
+    bool is_layer;       /* else only desc.attention counts */
+    bool is_cross;       /* of a layer: query, key and value are three tensors, not one */
+    mha_layer_desc desc; /* fields that the word leaves out are 0 */
+} problem;
+
+/* The grammar in words, some lines long. What --help prints; there is no other description. */
+extern const char word_grammar[];
+
+/* False: *out is all zero and `error` holds a sentence that says at which character the word goes
+ * wrong, counted from 1. */
+bool word_parse(const char *word, problem *out, char *error, size_t error_size);
+
+/* Writes the canonical word of a problem that word_parse made, with its parts in the grammar's
+ * order: parsing it gives the same problem. Writes and returns as snprintf does. */
+size_t word_print(const problem *subject, char *word, size_t word_size);
+
+#endif
