@@ -54,12 +54,7 @@ mha_status mha_attention_create(mha_attention **out, mha_context *context,
 {
     if (out)
         *out = NULL;
-    if (!context)
-        return MHA_INVALID_ARGUMENT;
-    if (!out || !desc)
-        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "mha_attention_create: %s is NULL",
-                            out ? "desc" : "out");
-    mha_status status = mha_context_check(context);
+    mha_status status = mha_context_begin_create(context, "mha_attention_create", desc, out);
     if (status)
         return status;
     mha_attention *attention = calloc(1, sizeof *attention);

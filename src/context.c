@@ -227,6 +227,17 @@ mha_status mha_context_note(mha_context *context, mha_status status)
     return status;
 }
 
+mha_status mha_context_begin_create(mha_context *context, const char *who, const void *desc,
+                                    bool has_out)
+{
+    if (!context)
+        return MHA_INVALID_ARGUMENT; /* and nobody to tell */
+    if (!has_out || !desc)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: %s is NULL", who,
+                            has_out ? "desc" : "out");
+    return mha_context_check(context);
+}
+
 mha_status mha_context_check(const mha_context *context)
 {
     /* A cast, because C11's atomic_load takes no const object. */

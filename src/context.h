@@ -37,6 +37,10 @@ mha_status mha_context_kernel(mha_context *context, mha_kernel *out, const char 
 /* Notes a status that an OpenCL call gave, and returns it: a lost device poisons the context. */
 mha_status mha_context_note(mha_context *context, mha_status status);
 
+/* What every create of an object begins with, after *out = NULL: context, desc and out are given,
+ * and the device is there. `who` is the public function. */
+mha_status mha_context_begin_create(mha_context *context, const char *who, const void *desc,
+                                    bool has_out);
 /* MHA_DEVICE_LOST, said, if the device is lost. */
 mha_status mha_context_check(const mha_context *context);
 

@@ -2,9 +2,8 @@
 #include "layer.h"
 
 #include "attention.h"
-#include "gemm.h"
-#include "heads.h"
 #include "log.h"
+#include "projection.h"
 #include "shape.h"
 
 #include <stdlib.h>
@@ -17,32 +16,19 @@ enum {
     NUM_PROJECTIONS
 };
 
-/* y = x W + b. Weights lie as [in][out] whatever order the caller has: turned once at load. */
-typedef struct projection {
-    bool exists;
-    size_t in, out, len;
-    bool has_bias;
-    mha_gemm_stage gemm;
-    cl_mem weight; /* [in][out] */
-    cl_mem bias;   /* [out], or NULL */
-    size_t
-        region; /* of its result [batch][len][out] in the workspace; for OUTPUT of what it reads */
-} projection;
-
 struct mha_layer {
     mha_context *context;
     mha_layer_desc desc; /* resolved */
     mha_attention *attention;
-    projection projections[NUM_PROJECTIONS];
+    bool exists[NUM_PROJECTIONS];
+    mha_projection projections[NUM_PROJECTIONS];
     mha_kernel copy;
     bool loaded;
-    size_t temp_bytes, region_bytes, attention_region;
+    /* The workspace: CLBlast's, then a region for the attention and one for each projection, of
+     * what it writes [batch][len][out], or for the output's of what it reads. In bytes. */
+    size_t temp_bytes, region_bytes;
+    size_t attention_region, regions[NUM_PROJECTIONS];
 };
-
-static const char *const stage_names[] = { "project query", "project key", "project value",
-                                           "project output" };
-static const char *const weight_names[] = { "query", "key", "value", "output" };
-static const char *const bias_names[] = { "bias_query", "bias_key", "bias_value", "bias_output" };
 
 static const char create_who[] = "mha_layer_create";
 
@@ -116,78 +102,43 @@ static mha_status resolve(mha_layer *layer, const mha_layer_desc *given)
     return MHA_OK;
 }
 
-static void describe_projections(mha_layer *layer)
+static mha_status set_up_projections(mha_layer *layer)
 {
     const mha_layer_desc *desc = &layer->desc;
     const mha_attention_desc *a = &desc->attention;
-    projection *p = layer->projections;
-    p[QUERY] =
-        (projection){ .in = desc->query_width, .out = a->heads * a->head_dim, .len = a->query_len };
-    p[KEY] =
-        (projection){ .in = desc->key_width, .out = a->kv_heads * a->head_dim, .len = a->key_len };
-    p[VALUE] = (projection){ .in = desc->value_width,
-                             .out = a->kv_heads * a->value_dim,
-                             .len = a->key_len };
-    p[OUTPUT] = (projection){ .in = a->heads * a->value_dim,
-                              .out = desc->output_width,
-                              .len = a->query_len };
-    for (int i = 0; i < NUM_PROJECTIONS; i++) {
-        p[i].exists = i != OUTPUT || !(desc->flags & MHA_LAYER_MERGED_OUTPUT);
-        p[i].has_bias = desc->flags >> i & 1;
-    }
-}
-
-static mha_status check_sizes(const mha_layer *layer)
-{
-    const mha_context *context = layer->context;
-    for (int i = 0; i < NUM_PROJECTIONS; i++) {
-        const projection *p = &layer->projections[i];
-        const size_t rows = layer->desc.attention.batch * p->len;
-        const mha_size sizes[] = {
-            mha_size_of((size_t[]){ sizeof(float), p->in, p->out }, 3),
-            mha_size_of((size_t[]){ sizeof(float), rows, p->in }, 3),
-            mha_size_of((size_t[]){ sizeof(float), rows, p->out }, 3),
-        };
-        if (sizes[0].overflows || sizes[1].overflows || sizes[2].overflows ||
-            p->in > INT32_MAX / 2 || p->out > INT32_MAX / 2 || rows > INT32_MAX / 2)
-            return mha_log_fail(&context->log, MHA_TOO_LARGE,
-                                "%s: the projection of %s, %zu rows of %zu to %zu, is too large",
-                                create_who, weight_names[i], rows, p->in, p->out);
-    }
-    return MHA_OK;
-}
-
-static mha_status make_buffer(const mha_context *context, cl_mem *out, size_t elements,
-                              const char *name)
-{
-    cl_int error = CL_SUCCESS;
-    *out = clCreateBuffer(context->cl, CL_MEM_READ_WRITE, elements * sizeof(float), NULL, &error);
-    if (!*out)
-        return mha_log_fail(&context->log, error,
-                            "clCreateBuffer of %zu bytes for weights of %s "
-                            "failed",
-                            elements * sizeof(float), name);
-    return MHA_OK;
-}
-
-static mha_status set_up_projection(mha_layer *layer, int i)
-{
-    projection *p = &layer->projections[i];
-    const mha_gemm_shape shape = {
-        .batch = layer->desc.attention.batch,
-        .m = p->len,
-        .n = p->out,
-        .k = p->in,
-        .bias = p->has_bias,
-        .shared_b = true,
-        .alpha = 1,
-        .by = layer->desc.projection,
+    const struct {
+        const char *name, *bias_name, *stage;
+        size_t in, out, len;
+    } list[] = {
+        { "query", "bias_query", "project query", desc->query_width, a->heads * a->head_dim,
+          a->query_len },
+        { "key", "bias_key", "project key", desc->key_width, a->kv_heads * a->head_dim,
+          a->key_len },
+        { "value", "bias_value", "project value", desc->value_width, a->kv_heads * a->value_dim,
+          a->key_len },
+        { "output", "bias_output", "project output", a->heads * a->value_dim, desc->output_width,
+          a->query_len },
     };
-    mha_status status = mha_gemm_setup(&p->gemm, layer->context, &shape);
-    if (!status)
-        status = make_buffer(layer->context, &p->weight, p->in * p->out, weight_names[i]);
-    if (!status && p->has_bias)
-        status = make_buffer(layer->context, &p->bias, p->out, bias_names[i]);
+    mha_status status = MHA_OK;
+    for (int i = 0; !status && i < NUM_PROJECTIONS; i++) {
+        layer->exists[i] = i != OUTPUT || !(desc->flags & MHA_LAYER_MERGED_OUTPUT);
+        if (!layer->exists[i])
+            continue;
+        const mha_projection_desc projection = {
+            .name = list[i].name,
+            .bias_name = list[i].bias_name,
+            .stage = list[i].stage,
+            .batch = a->batch,
+            .len = list[i].len,
+            .in = list[i].in,
+            .out = list[i].out,
+            .has_bias = desc->flags >> i & 1, /* MHA_LAYER_BIAS_QUERY and on, in this order */
+            .out_in = desc->flags & MHA_LAYER_OUT_IN,
+            .by = desc->projection,
+        };
+        status =
+            mha_projection_setup(&layer->projections[i], layer->context, &projection, create_who);
+    }
     return status;
 }
 
@@ -198,13 +149,14 @@ static void lay_out(mha_layer *layer)
     layer->temp_bytes = needs.temp_bytes;
     layer->attention_region = mha_layout_add(&layer->region_bytes, needs.region_bytes);
     for (int i = 0; i < NUM_PROJECTIONS; i++) {
-        projection *p = &layer->projections[i];
-        if (!p->exists)
+        const mha_projection *p = &layer->projections[i];
+        if (!layer->exists[i])
             continue;
         if (p->gemm.temp_bytes > layer->temp_bytes)
             layer->temp_bytes = p->gemm.temp_bytes;
-        const size_t width = i == OUTPUT ? p->in : p->out;
-        p->region = mha_layout_add(&layer->region_bytes, batch * p->len * width * sizeof(float));
+        const size_t width = i == OUTPUT ? p->desc.in : p->desc.out;
+        layer->regions[i] =
+            mha_layout_add(&layer->region_bytes, batch * p->desc.len * width * sizeof(float));
     }
 }
 
@@ -212,12 +164,7 @@ mha_status mha_layer_create(mha_layer **out, mha_context *context, const mha_lay
 {
     if (out)
         *out = NULL;
-    if (!context)
-        return MHA_INVALID_ARGUMENT;
-    if (!out || !desc)
-        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: %s is NULL", create_who,
-                            out ? "desc" : "out");
-    mha_status status = mha_context_check(context);
+    mha_status status = mha_context_begin_create(context, create_who, desc, out);
     if (status)
         return status;
     mha_layer *layer = calloc(1, sizeof *layer);
@@ -225,20 +172,15 @@ mha_status mha_layer_create(mha_layer **out, mha_context *context, const mha_lay
         return mha_log_fail(&context->log, MHA_OUT_OF_HOST_MEMORY, "no host memory for a layer");
     layer->context = context;
     status = resolve(layer, desc);
-    if (!status) {
-        describe_projections(layer);
-        status = check_sizes(layer);
-    }
     if (!status)
         status = mha_attention_create(&layer->attention, context, &layer->desc.attention);
-    for (int i = 0; !status && i < NUM_PROJECTIONS; i++)
-        if (layer->projections[i].exists)
-            status = set_up_projection(layer, i);
+    if (!status)
+        status = set_up_projections(layer);
     if (!status)
         status = mha_heads_setup(&layer->copy, context);
     if (status) {
         mha_layer_destroy(&layer);
-        return mha_context_note(context, status);
+        return status;
     }
     lay_out(layer);
     *out = layer;
@@ -251,14 +193,8 @@ void mha_layer_destroy(mha_layer **layer)
     if (!l)
         return;
     *layer = NULL;
-    for (int i = 0; i < NUM_PROJECTIONS; i++) {
-        projection *p = &l->projections[i];
-        mha_gemm_release(&p->gemm);
-        if (p->weight)
-            clReleaseMemObject(p->weight);
-        if (p->bias)
-            clReleaseMemObject(p->bias);
-    }
+    for (int i = 0; i < NUM_PROJECTIONS; i++)
+        mha_projection_release(&l->projections[i]);
     mha_kernel_release(&l->copy);
     mha_attention_destroy(&l->attention);
     free(l);
@@ -282,9 +218,9 @@ size_t mha_layer_explain(const mha_layer *layer, char *text, size_t capacity)
     if (!layer)
         return 0;
     for (int i = 0; i < NUM_PROJECTIONS; i++) {
-        const projection *p = &layer->projections[i];
-        if (p->exists)
-            mha_text_add(&out, "%s: %s, %s\n", stage_names[i], mha_gemm_by_name(&p->gemm),
+        const mha_projection *p = &layer->projections[i];
+        if (layer->exists[i])
+            mha_text_add(&out, "%s: %s, %s\n", p->desc.stage, mha_gemm_by_name(&p->gemm),
                          p->gemm.reason);
     }
     const size_t used = out.length < out.capacity ? out.length : out.capacity;
@@ -310,17 +246,6 @@ typedef struct load_views {
     mha_view biases[NUM_PROJECTIONS];
 } load_views;
 
-static mha_status check_given(const mha_run *run, const char *who, const char *name, bool wanted,
-                              bool given)
-{
-    if (wanted == given)
-        return MHA_OK;
-    return mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
-                        wanted ? "%s: weights.%s is not given, and the layer's flags ask for it"
-                               : "%s: weights.%s is given, and the layer's flags say there is none",
-                        who, name);
-}
-
 static mha_status bind_weights(const mha_layer *layer, const mha_run *run, const char *who,
                                const mha_layer_weights *weights, load_views *views)
 {
@@ -329,46 +254,27 @@ static mha_status bind_weights(const mha_layer *layer, const mha_run *run, const
     const mha_tensor *biases[] = { &weights->bias_query, &weights->bias_key, &weights->bias_value,
                                    &weights->bias_output };
     mha_status status = MHA_OK;
-    for (int i = 0; !status && i < NUM_PROJECTIONS; i++) {
-        const projection *p = &layer->projections[i];
-        const bool turned = layer->desc.flags & MHA_LAYER_OUT_IN;
-        const size_t shape[4] = { 1, 1, turned ? p->out : p->in, turned ? p->in : p->out };
-        status = check_given(run, who, weight_names[i], p->exists, matrices[i]->buffer);
-        if (!status && p->exists)
-            status = mha_bind_tensor(run, &views->weights[i], who, weight_names[i], matrices[i],
-                                     shape, sizeof(float), MHA_READS);
-        if (!status)
-            status = check_given(run, who, bias_names[i], p->has_bias, biases[i]->buffer);
-        if (!status && p->has_bias)
-            status = mha_bind_tensor(run, &views->biases[i], who, bias_names[i],
-                                     &(mha_tensor){ biases[i]->buffer, biases[i]->offset, { 0 } },
-                                     (size_t[]){ 1, 1, 1, p->out }, sizeof(float), MHA_READS);
-    }
+    for (int i = 0; !status && i < NUM_PROJECTIONS; i++)
+        if (layer->exists[i])
+            status = mha_projection_bind(&layer->projections[i], run, who, matrices[i], biases[i],
+                                         &views->weights[i], &views->biases[i]);
+    if (!status && !layer->exists[OUTPUT] &&
+        (weights->output.buffer || weights->bias_output.buffer))
+        status = mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
+                              "%s: weights.output or weights.bias_output is given, and "
+                              "MHA_LAYER_MERGED_OUTPUT says that there is none",
+                              who);
     return status;
 }
 
 static mha_status copy_weights(mha_layer *layer, mha_run *run, const load_views *views)
 {
+    run->wrote = "the layer's weights";
     mha_status status = MHA_OK;
-    for (int i = 0; !status && i < NUM_PROJECTIONS; i++) {
-        const projection *p = &layer->projections[i];
-        if (!p->exists)
-            continue;
-        mha_heads_copy weight = { .shape = { 1, 1, p->in, p->out }, .from = views->weights[i] };
-        weight.to = mha_bind_packed(p->weight, 0, weight.shape);
-        if (layer->desc.flags & MHA_LAYER_OUT_IN) {
-            const size_t row = weight.from.strides[2];
-            weight.from.strides[2] = weight.from.strides[3];
-            weight.from.strides[3] = row;
-        }
-        run->wrote = "the layer's weights";
-        status = mha_heads_launch(&layer->copy, run, "load weights", &weight);
-        if (!status && p->has_bias) {
-            mha_heads_copy bias = { .shape = { 1, 1, 1, p->out }, .from = views->biases[i] };
-            bias.to = mha_bind_packed(p->bias, 0, bias.shape);
-            status = mha_heads_launch(&layer->copy, run, "load bias", &bias);
-        }
-    }
+    for (int i = 0; !status && i < NUM_PROJECTIONS; i++)
+        if (layer->exists[i])
+            status = mha_projection_load(&layer->projections[i], run, &layer->copy,
+                                         &views->weights[i], &views->biases[i]);
     return status;
 }
 
@@ -447,25 +353,6 @@ static mha_operand rows_of(const mha_view *view, size_t len, size_t width)
                           .batch = view->strides[0] };
 }
 
-static mha_status project(mha_layer *layer, mha_run *run, int i, size_t len,
-                          const mha_operand *from, const mha_operand *to)
-{
-    projection *p = &layer->projections[i];
-    const mha_gemm_launch_args args = {
-        .batch = layer->desc.attention.batch,
-        .m = len,
-        .n = p->out,
-        .k = p->in,
-        .a = *from,
-        .b = { p->weight, 0, p->out, 0 },
-        .c = *to,
-        .bias = { p->bias, 0, 0, 0 },
-    };
-    if (!args.batch || !args.m)
-        return MHA_OK;
-    return mha_gemm_launch(&p->gemm, run, stage_names[i], &args);
-}
-
 /* Heads within packed rows [batch][len][heads * dim] of the workspace. */
 static mha_view heads_of(const mha_run *run, size_t offset_bytes, size_t heads, size_t len,
                          size_t dim)
@@ -490,12 +377,14 @@ static mha_status project_inputs(mha_layer *layer, mha_run *run, const forward_v
     };
     mha_status status = MHA_OK;
     for (int i = QUERY; !status && i <= VALUE; i++) {
-        const projection *p = &layer->projections[i];
+        mha_projection *p = &layer->projections[i];
         const size_t len = inputs[i].len;
-        *inputs[i].to = heads_of(run, base + p->region, inputs[i].heads, len, inputs[i].dim);
-        const mha_operand from = rows_of(inputs[i].from, len, p->in);
-        const mha_operand to = { inputs[i].to->buffer, inputs[i].to->offset, p->out, len * p->out };
-        status = project(layer, run, i, len, &from, &to);
+        *inputs[i].to =
+            heads_of(run, base + layer->regions[i], inputs[i].heads, len, inputs[i].dim);
+        const mha_operand from = rows_of(inputs[i].from, len, p->desc.in);
+        const mha_operand to = { inputs[i].to->buffer, inputs[i].to->offset, p->desc.out,
+                                 len * p->desc.out };
+        status = mha_projection_launch(p, run, len, &from, &to);
     }
     return status;
 }
@@ -504,28 +393,29 @@ static mha_status forward(mha_layer *layer, mha_run *run, const forward_views *v
                           mha_bound *bound)
 {
     const mha_attention_desc *desc = &layer->desc.attention;
-    const projection *out = &layer->projections[OUTPUT];
+    const size_t len = bound->query_len;
+    const size_t merged = desc->heads * desc->value_dim;
     size_t base = 0;
     mha_layout_add(&base, layer->temp_bytes);
     mha_status status = project_inputs(layer, run, views, bound, base);
     if (status)
         return status;
-    if (out->exists) {
+    if (layer->exists[OUTPUT]) {
         bound->output =
-            heads_of(run, base + out->region, desc->heads, bound->query_len, desc->value_dim);
+            heads_of(run, base + layer->regions[OUTPUT], desc->heads, len, desc->value_dim);
     } else {
         bound->output = views->output;
         bound->output.strides[1] = desc->heads > 1 ? desc->value_dim : 0;
         bound->output.strides[3] = 1;
     }
     status = mha_attention_forward(layer->attention, run, bound, base + layer->attention_region);
-    if (status || !out->exists)
+    if (status || !layer->exists[OUTPUT])
         return status;
     run->wrote = "output";
-    const mha_operand from = { bound->output.buffer, bound->output.offset, out->in,
-                               bound->query_len * out->in };
-    const mha_operand to = rows_of(&views->output, bound->query_len, out->out);
-    return project(layer, run, OUTPUT, bound->query_len, &from, &to);
+    mha_projection *p = &layer->projections[OUTPUT];
+    const mha_operand from = { bound->output.buffer, bound->output.offset, merged, len * merged };
+    const mha_operand to = rows_of(&views->output, len, p->desc.out);
+    return mha_projection_launch(p, run, len, &from, &to);
 }
 
 mha_status mha_layer_enqueue(mha_layer *layer, const mha_attention_args *args, const mha_call *call)

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *allocate(size_t count, size_t size) {
+static void *allocate(size_t count, size_t size)
+{
     void *memory = calloc(count ? count : 1, size);
     if (!memory) {
         fprintf(stderr, "reference: no memory for %zu elements of %zu bytes\n", count, size);
@@ -21,27 +22,31 @@ typedef struct shape {
     size_t batch, heads, len, dim;
 } shape;
 
-static size_t element_count(shape s) {
+static size_t element_count(shape s)
+{
     return s.batch * s.heads * s.len * s.dim;
 }
 
 /* Where an element lies. An axis of length 1 counts for every index, which is what broadcast
  * means. */
-static size_t at(shape s, size_t b, size_t h, size_t i, size_t c) {
+static size_t at(shape s, size_t b, size_t h, size_t i, size_t c)
+{
     size_t index = s.batch == 1 ? 0 : b;
     index = index * s.heads + (s.heads == 1 ? 0 : h);
     index = index * s.len + (s.len == 1 ? 0 : i);
     return index * s.dim + (s.dim == 1 ? 0 : c);
 }
 
-static double *widen(const float *data, shape s) {
+static double *widen(const float *data, shape s)
+{
     double *wide = allocate(element_count(s), sizeof *wide);
     for (size_t i = 0; i < element_count(s); i++)
         wide[i] = data[i];
     return wide;
 }
 
-mha_attention_desc reference_attention_resolve(const mha_attention_desc *desc) {
+mha_attention_desc reference_attention_resolve(const mha_attention_desc *desc)
+{
     mha_attention_desc full = *desc;
     if (!full.kv_heads)
         full.kv_heads = full.heads;
@@ -50,7 +55,8 @@ mha_attention_desc reference_attention_resolve(const mha_attention_desc *desc) {
     return full;
 }
 
-mha_layer_desc reference_layer_resolve(const mha_layer_desc *desc) {
+mha_layer_desc reference_layer_resolve(const mha_layer_desc *desc)
+{
     mha_layer_desc full = *desc;
     mha_attention_desc *attention = &full.attention;
     if (!full.model_width)
@@ -82,7 +88,8 @@ typedef struct reference_call {
     bool *seen;  /* [key_len]: whether the row's query may see the key */
 } reference_call;
 
-static shape without_axes(shape s, unsigned broadcast) {
+static shape without_axes(shape s, unsigned broadcast)
+{
     return (shape){
         .batch = broadcast & MHA_AXIS_BATCH ? 1 : s.batch,
         .heads = broadcast & MHA_AXIS_HEADS ? 1 : s.heads,
@@ -93,7 +100,8 @@ static shape without_axes(shape s, unsigned broadcast) {
 
 /* `scale` stands in for a 0 in the desc. */
 static reference_call begin(const mha_attention_desc *desc, const reference_args *args,
-                            double scale) {
+                            double scale)
+{
     const mha_attention_desc d = reference_attention_resolve(desc);
     reference_call call = { .desc = d, .args = *args };
     if (!call.args.query_len)
@@ -117,48 +125,56 @@ static reference_call begin(const mha_attention_desc *desc, const reference_args
     return call;
 }
 
-static void end(reference_call *call) {
+static void end(reference_call *call)
+{
     free(call->row);
     free(call->seen);
 }
 
-static int64_t clamp_length(const reference_call *call, int32_t length) {
+static int64_t clamp_length(const reference_call *call, int32_t length)
+{
     const int64_t key_len = (int64_t)call->args.key_len;
     return length < 0 ? 0 : length > key_len ? key_len : length;
 }
 
 /* How many keys batch b has: those before this one exist. */
-static int64_t key_count(const reference_call *call, size_t b) {
+static int64_t key_count(const reference_call *call, size_t b)
+{
     if (call->desc.uses & MHA_USES_KEY_LENGTHS)
         return clamp_length(call, call->args.key_lengths[b]);
     return (int64_t)call->args.key_len;
 }
 
 /* How many of them query i has. */
-static int64_t key_count_of_query(const reference_call *call, size_t b, size_t i) {
+static int64_t key_count_of_query(const reference_call *call, size_t b, size_t i)
+{
     if (call->desc.uses & MHA_USES_KEY_LENGTHS_PER_QUERY)
         return clamp_length(call, call->args.key_lengths_per_query[b * call->args.query_len + i]);
     return (int64_t)call->args.key_len;
 }
 
 /* The key that stands opposite query i. It may lie before the first key or after the last. */
-static int64_t diagonal_of(const reference_call *call, size_t b, size_t i) {
+static int64_t diagonal_of(const reference_call *call, size_t b, size_t i)
+{
     if (call->desc.diagonal == MHA_BOTTOM_RIGHT)
         return (int64_t)i + key_count(call, b) - (int64_t)call->args.query_len;
     return (int64_t)i;
 }
 
 /* How far `to` lies behind `from`; 0 where it does not. */
-static uint64_t distance(int64_t from, int64_t to) {
+static uint64_t distance(int64_t from, int64_t to)
+{
     return to > from ? (uint64_t)(to - from) : 0;
 }
 
-static double bias_of(const reference_call *call, size_t b, size_t h, size_t i, size_t j) {
+static double bias_of(const reference_call *call, size_t b, size_t h, size_t i, size_t j)
+{
     return call->args.bias[at(call->bias, b, h, i, j)];
 }
 
 /* Whether query i of batch b and head h may see key j: no rule allows what another excludes. */
-static bool sees(const reference_call *call, size_t b, size_t h, size_t i, size_t j) {
+static bool sees(const reference_call *call, size_t b, size_t h, size_t i, size_t j)
+{
     const mha_attention_desc *desc = &call->desc;
     const int64_t key = (int64_t)j;
     const int64_t diagonal = diagonal_of(call, b, i);
@@ -182,7 +198,8 @@ static bool sees(const reference_call *call, size_t b, size_t h, size_t i, size_
 
 /* The score of a pair from its query key^T: scale, softcap, bias, in this order. */
 static double score_of(const reference_call *call, size_t b, size_t h, size_t i, size_t j,
-                       double product) {
+                       double product)
+{
     const double cap = call->desc.softcap;
     double score = call->scale * product;
     if (cap != 0)
@@ -194,7 +211,8 @@ static double score_of(const reference_call *call, size_t b, size_t h, size_t i,
 
 /* Turns the row's products, of which only those of seen keys are read, into probs; returns the
  * logarithm of the sum of exp(score). With no key seen all probs are 0, and ln 0 is -inf. */
-static double softmax_row(const reference_call *call, size_t b, size_t h, size_t i) {
+static double softmax_row(const reference_call *call, size_t b, size_t h, size_t i)
+{
     const size_t key_len = call->args.key_len;
     double *row = call->row;
     double largest = -INFINITY;
@@ -216,7 +234,8 @@ static double softmax_row(const reference_call *call, size_t b, size_t h, size_t
 }
 
 /* The softmax of the row whose products are in call->row, and the outputs that are made of it. */
-static void finish_row(const reference_call *call, size_t b, size_t h, size_t i) {
+static void finish_row(const reference_call *call, size_t b, size_t h, size_t i)
+{
     const reference_args *args = &call->args;
     const double lse = softmax_row(call, b, h, i);
     if (args->probs)
@@ -227,7 +246,8 @@ static void finish_row(const reference_call *call, size_t b, size_t h, size_t i)
 }
 
 void reference_softmax(const mha_attention_desc *desc, const reference_args *args,
-                       const float *scores) {
+                       const float *scores)
+{
     reference_call call = begin(desc, args, 1);
     for (size_t b = 0; b < call.scores.batch; b++) {
         for (size_t h = 0; h < call.scores.heads; h++) {
@@ -243,7 +263,8 @@ void reference_softmax(const mha_attention_desc *desc, const reference_args *arg
     end(&call);
 }
 
-static double dot(const double *x, const double *y, size_t count) {
+static double dot(const double *x, const double *y, size_t count)
+{
     double sum = 0;
     for (size_t c = 0; c < count; c++)
         sum += x[c] * y[c];
@@ -252,7 +273,8 @@ static double dot(const double *x, const double *y, size_t count) {
 
 /* output[c] = sum over the seen keys j of probs[j] value[j][c]. */
 static void weigh_values(const reference_call *call, const double *value, size_t b, size_t kv_head,
-                         double *output) {
+                         double *output)
+{
     for (size_t c = 0; c < call->value.dim; c++)
         output[c] = 0;
     for (size_t j = 0; j < call->value.len; j++) {
@@ -266,7 +288,8 @@ static void weigh_values(const reference_call *call, const double *value, size_t
 
 /* `output` may be NULL. */
 static void attend(const reference_call *call, const double *query, const double *key,
-                   const double *value, double *output) {
+                   const double *value, double *output)
+{
     const size_t group = call->desc.heads / call->desc.kv_heads;
     for (size_t b = 0; b < call->query.batch; b++) {
         for (size_t h = 0; h < call->query.heads; h++) {
@@ -285,11 +308,13 @@ static void attend(const reference_call *call, const double *query, const double
     }
 }
 
-static double default_scale(size_t head_dim) {
+static double default_scale(size_t head_dim)
+{
     return 1 / sqrt((double)head_dim);
 }
 
-void reference_attention(const mha_attention_desc *desc, const reference_args *args) {
+void reference_attention(const mha_attention_desc *desc, const reference_args *args)
+{
     reference_call call = begin(desc, args, default_scale(desc->head_dim));
     double *query = widen(args->query, call.query);
     double *key = widen(args->key, call.key);
@@ -302,7 +327,8 @@ void reference_attention(const mha_attention_desc *desc, const reference_args *a
 }
 
 /* [batch][1][len][heads * dim] -> [batch][heads][len][dim]. */
-static void split(const double *merged, shape heads, double *out) {
+static void split(const double *merged, shape heads, double *out)
+{
     const shape wide = { heads.batch, 1, heads.len, heads.heads * heads.dim };
     for (size_t b = 0; b < heads.batch; b++)
         for (size_t h = 0; h < heads.heads; h++)
@@ -312,7 +338,8 @@ static void split(const double *merged, shape heads, double *out) {
 }
 
 /* [batch][heads][len][dim] -> [batch][1][len][heads * dim]. */
-static void merge(const double *separate, shape heads, double *out) {
+static void merge(const double *separate, shape heads, double *out)
+{
     const shape wide = { heads.batch, 1, heads.len, heads.heads * heads.dim };
     for (size_t b = 0; b < heads.batch; b++)
         for (size_t h = 0; h < heads.heads; h++)
@@ -321,17 +348,20 @@ static void merge(const double *separate, shape heads, double *out) {
                     out[at(wide, b, 0, i, h * heads.dim + c)] = separate[at(heads, b, h, i, c)];
 }
 
-static shape shape_of_heads(const mha_heads_desc *desc) {
+static shape shape_of_heads(const mha_heads_desc *desc)
+{
     return (shape){ desc->batch, desc->heads, desc->len, desc->dim };
 }
 
-void reference_split_heads(const mha_heads_desc *desc, const float *merged, double *out) {
+void reference_split_heads(const mha_heads_desc *desc, const float *merged, double *out)
+{
     double *wide = widen(merged, shape_of_heads(desc));
     split(wide, shape_of_heads(desc), out);
     free(wide);
 }
 
-void reference_merge_heads(const mha_heads_desc *desc, const float *separate, double *out) {
+void reference_merge_heads(const mha_heads_desc *desc, const float *separate, double *out)
+{
     double *wide = widen(separate, shape_of_heads(desc));
     merge(wide, shape_of_heads(desc), out);
     free(wide);
@@ -339,7 +369,8 @@ void reference_merge_heads(const mha_heads_desc *desc, const float *separate, do
 
 /* out [rows][columns] = x [rows][width] W + bias, W as the layer stores it; bias NULL: none. */
 static void project(const double *x, size_t rows, size_t width, const float *weight,
-                    const float *bias, bool out_in, size_t columns, double *out) {
+                    const float *bias, bool out_in, size_t columns, double *out)
+{
     for (size_t i = 0; i < rows; i++) {
         for (size_t o = 0; o < columns; o++) {
             double sum = bias ? bias[o] : 0;
@@ -352,7 +383,8 @@ static void project(const double *x, size_t rows, size_t width, const float *wei
 
 /* The heads of an input [batch][len][width], projected: a new [batch][heads][len][dim]. */
 static double *project_to_heads(const float *input, size_t width, const float *weight,
-                                const float *bias, bool out_in, shape heads) {
+                                const float *bias, bool out_in, shape heads)
+{
     double *wide = widen(input, (shape){ heads.batch, 1, heads.len, width });
     double *merged = allocate(element_count(heads), sizeof *merged);
     double *separate = allocate(element_count(heads), sizeof *separate);
@@ -366,7 +398,8 @@ static double *project_to_heads(const float *input, size_t width, const float *w
 
 /* The layer's output of the attended heads [batch][heads][len][dim]. */
 static void project_output(const mha_layer_desc *desc, const reference_layer_weights *weights,
-                           const double *attended, shape heads, double *output) {
+                           const double *attended, shape heads, double *output)
+{
     if (desc->flags & MHA_LAYER_MERGED_OUTPUT) {
         merge(attended, heads, output);
         return;
@@ -380,7 +413,8 @@ static void project_output(const mha_layer_desc *desc, const reference_layer_wei
 }
 
 void reference_layer(const mha_layer_desc *desc, const reference_layer_weights *weights,
-                     const reference_args *args) {
+                     const reference_args *args)
+{
     const mha_layer_desc full = reference_layer_resolve(desc);
     const unsigned flags = full.flags;
     const bool out_in = flags & MHA_LAYER_OUT_IN;
@@ -408,7 +442,8 @@ void reference_layer(const mha_layer_desc *desc, const reference_layer_weights *
     end(&call);
 }
 
-void reference_gemm(const mha_gemm_desc *desc, const reference_gemm_args *args) {
+void reference_gemm(const mha_gemm_desc *desc, const reference_gemm_args *args)
+{
     const size_t m = args->m ? args->m : desc->m;
     const size_t n = desc->n;
     const size_t k = desc->k;
@@ -437,7 +472,8 @@ void reference_gemm(const mha_gemm_desc *desc, const reference_gemm_args *args) 
     }
 }
 
-double reference_limit(size_t length, double largest) {
+double reference_limit(size_t length, double largest)
+{
     const double factor = 4; /* the worst seen is below 1 */
     return factor * FLT_EPSILON * sqrt((double)length) * largest;
 }

@@ -6,7 +6,8 @@
 
 /* The known answer of Random123's kat_vectors for a counter and a key of 0: 6627e8d5 e169c58d
  * bc57ac4c 9b00dbd8. */
-Test(fill, same_everywhere) {
+Test(fill, same_everywhere)
+{
     static const uint32_t words[] = { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 };
     float data[4];
     int32_t lengths[4];
@@ -18,7 +19,8 @@ Test(fill, same_everywhere) {
     }
 }
 
-Test(fill, kinds) {
+Test(fill, kinds)
+{
     enum {
         COUNT = 4096
     };
@@ -50,7 +52,8 @@ Test(fill, kinds) {
     }
 }
 
-Test(fill, a_longer_array_begins_with_the_shorter) {
+Test(fill, a_longer_array_begins_with_the_shorter)
+{
     float few[5], many[50];
     for (int kind = 0; kind < FILL_KINDS; kind++) {
         fill_floats(few, 5, 3, (fill_kind)kind);
@@ -59,7 +62,8 @@ Test(fill, a_longer_array_begins_with_the_shorter) {
     }
 }
 
-Test(fill, masks_and_lengths_stay_in_range) {
+Test(fill, masks_and_lengths_stay_in_range)
+{
     unsigned char mask[1000];
     int32_t lengths[1000];
     size_t ones = 0;

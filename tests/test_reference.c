@@ -13,16 +13,19 @@
 
 static const double tolerance = 1e-6; /* the inputs are floats */
 
-static bool near(double got, double want) {
+static bool near(double got, double want)
+{
     return isinf(want) ? got == want : fabs(got - want) <= tolerance * fmax(1, fabs(want));
 }
 
-static void expect_near(const char *name, const double *got, const double *want, size_t count) {
+static void expect_near(const char *name, const double *got, const double *want, size_t count)
+{
     for (size_t i = 0; i < count; i++)
         cr_expect(near(got[i], want[i]), "%s: element %zu is %g, not %g", name, i, got[i], want[i]);
 }
 
-Test(reference, two_by_two) {
+Test(reference, two_by_two)
+{
     const mha_attention_desc desc = {
         .batch = 1, .heads = 1, .query_len = 2, .key_len = 2, .head_dim = 1, .scale = 1
     };
@@ -41,7 +44,8 @@ Test(reference, two_by_two) {
     expect_near("lse", lse, (double[]){ log(4), log(2) }, 2);
 }
 
-Test(reference, default_scale_is_by_the_root_of_head_dim) {
+Test(reference, default_scale_is_by_the_root_of_head_dim)
+{
     const mha_attention_desc desc = {
         .batch = 1, .heads = 1, .query_len = 1, .key_len = 2, .head_dim = 4, .value_dim = 1
     };
@@ -57,7 +61,8 @@ Test(reference, default_scale_is_by_the_root_of_head_dim) {
 }
 
 /* Scale 1/2, softcap 2, then the bias: 2 tanh(4/2/2) - 1 and 2 tanh(0) + 0.5. */
-Test(reference, scale_then_softcap_then_bias) {
+Test(reference, scale_then_softcap_then_bias)
+{
     const mha_attention_desc desc = {
         .batch = 1,
         .heads = 1,
@@ -180,7 +185,8 @@ static const seen_case seen_cases[] = {
       .mask = { 1, 0, 255 } },
 };
 
-static bool column_is_seen(const seen_case *c, size_t key) {
+static bool column_is_seen(const seen_case *c, size_t key)
+{
     for (size_t i = 0; c->rows[i]; i++) {
         if (c->rows[i][key] == 'x')
             return true;
@@ -189,8 +195,8 @@ static bool column_is_seen(const seen_case *c, size_t key) {
 }
 
 /* Compares one row with "xx.": the values are 1, 2, 3 ... */
-static void expect_row(const seen_case *c, size_t i, const double *probs, double lse,
-                       double output) {
+static void expect_row(const seen_case *c, size_t i, const double *probs, double lse, double output)
+{
     const char *row = c->rows[i];
     const size_t key_len = strlen(row);
     double count = 0;
@@ -213,7 +219,8 @@ static void expect_row(const seen_case *c, size_t i, const double *probs, double
 }
 
 /* What no query sees holds NaN, which must not reach any row. */
-Test(reference, who_sees_whom) {
+Test(reference, who_sees_whom)
+{
     for (size_t n = 0; n < sizeof seen_cases / sizeof seen_cases[0]; n++) {
         const seen_case *c = &seen_cases[n];
         mha_attention_desc desc = c->desc;
@@ -247,7 +254,8 @@ Test(reference, who_sees_whom) {
 }
 
 /* One query sees the NaN and the next one does not. */
-Test(reference, nan_stays_with_those_who_see_it) {
+Test(reference, nan_stays_with_those_who_see_it)
+{
     const mha_attention_desc desc = {
         .batch = 1,
         .heads = 1,
@@ -268,7 +276,8 @@ Test(reference, nan_stays_with_those_who_see_it) {
     cr_expect(isnan(output[1]));
 }
 
-Test(reference, a_score_of_1e8_does_not_overflow) {
+Test(reference, a_score_of_1e8_does_not_overflow)
+{
     const mha_attention_desc desc = {
         .batch = 1, .heads = 1, .query_len = 1, .key_len = 3, .head_dim = 1, .scale = 1
     };
@@ -285,7 +294,8 @@ Test(reference, a_score_of_1e8_does_not_overflow) {
 }
 
 /* Query heads 0 and 1 read head 0 of keys and values, 2 and 3 read head 1; in batch 1 as well. */
-Test(reference, query_heads_share_key_and_value_heads) {
+Test(reference, query_heads_share_key_and_value_heads)
+{
     const mha_attention_desc desc = {
         .batch = 2, .heads = 4, .kv_heads = 2, .query_len = 1, .key_len = 1, .head_dim = 1
     };
@@ -300,7 +310,8 @@ Test(reference, query_heads_share_key_and_value_heads) {
 }
 
 /* The lengths of the call are not the desc's: everything is packed at the call's. */
-Test(reference, a_call_shorter_than_its_desc) {
+Test(reference, a_call_shorter_than_its_desc)
+{
     const mha_attention_desc desc = {
         .batch = 2,
         .heads = 1,
@@ -324,7 +335,8 @@ Test(reference, a_call_shorter_than_its_desc) {
 
 /* Every set of broadcast axes: the probs of two keys say which bias was read, since a bias of ln w
  * weighs a key w times. The bias of element n of its packed shape is ln (n + 1). */
-Test(reference, bias_broadcast) {
+Test(reference, bias_broadcast)
+{
     enum {
         BATCH = 2,
         HEADS = 3,
@@ -362,7 +374,8 @@ Test(reference, bias_broadcast) {
     }
 }
 
-Test(reference, softmax_of_scores) {
+Test(reference, softmax_of_scores)
+{
     const mha_attention_desc desc = {
         .batch = 1, .heads = 1, .query_len = 2, .key_len = 3, .uses = MHA_USES_KEY_LENGTHS_PER_QUERY
     };

@@ -8,16 +8,19 @@
 
 static const double tolerance = 1e-6; /* the inputs are floats */
 
-static bool near(double got, double want) {
+static bool near(double got, double want)
+{
     return isinf(want) ? got == want : fabs(got - want) <= tolerance * fmax(1, fabs(want));
 }
 
-static void expect_near(const char *name, const double *got, const double *want, size_t count) {
+static void expect_near(const char *name, const double *got, const double *want, size_t count)
+{
     for (size_t i = 0; i < count; i++)
         cr_expect(near(got[i], want[i]), "%s: element %zu is %g, not %g", name, i, got[i], want[i]);
 }
 
-Test(reference_parts, heads) {
+Test(reference_parts, heads)
+{
     const mha_heads_desc desc = { .batch = 1, .heads = 2, .len = 3, .dim = 2 };
     const float merged[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 };
     const float split[] = { 1, 2, 5, 6, 9, 10, 3, 4, 7, 8, 11, 12 };
@@ -31,7 +34,8 @@ Test(reference_parts, heads) {
 }
 
 /* [1 2 3; 4 5 6] [1 0; 0 1; 1 1] = [4 5; 10 11], with each operand stored either way. */
-Test(reference_parts, gemm) {
+Test(reference_parts, gemm)
+{
     const float a[2][6] = { { 1, 2, 3, 4, 5, 6 }, { 1, 4, 2, 5, 3, 6 } };
     const float b[2][6] = { { 1, 0, 0, 1, 1, 1 }, { 1, 0, 1, 0, 1, 1 } };
     double out[8];
@@ -59,7 +63,8 @@ Test(reference_parts, gemm) {
     }
 }
 
-Test(reference_parts, gemm_of_a_batch) {
+Test(reference_parts, gemm_of_a_batch)
+{
     const mha_gemm_desc desc = { .m = 9, .n = 2, .k = 1, .batch = 2, .flags = MHA_GEMM_BIAS };
     double out[4];
     reference_gemm(&desc, &(reference_gemm_args){
@@ -75,7 +80,8 @@ Test(reference_parts, gemm_of_a_batch) {
 
 /* One key, so that the output is the projected value, projected: (1 2 3) [1 0; 0 1; 1 1] + (10 20)
  * = (14 25), one channel for each of two heads, and 14 * 1 + 25 * 2 + 0.5 = 64.5. */
-Test(reference_parts, layer_projects_and_merges) {
+Test(reference_parts, layer_projects_and_merges)
+{
     const float value_in_out[] = { 1, 0, 0, 1, 1, 1 };
     const float value_out_in[] = { 1, 0, 1, 0, 1, 1 };
     const unsigned layouts[] = { 0, MHA_LAYER_OUT_IN };
@@ -113,7 +119,8 @@ Test(reference_parts, layer_projects_and_merges) {
 }
 
 /* Query 1 * 2 + 1 = 3; keys 0 and ln 3 / 3 times 1, plus a bias that shifts both scores. */
-Test(reference_parts, layer_attends_with_projected_queries_and_keys) {
+Test(reference_parts, layer_attends_with_projected_queries_and_keys)
+{
     const mha_layer_desc desc = {
         .attention = { .batch = 1,
                        .heads = 1,
@@ -147,7 +154,8 @@ Test(reference_parts, layer_attends_with_projected_queries_and_keys) {
     expect_near("output", output, (double[]){ -14 }, 1);
 }
 
-Test(reference_parts, layer_widths) {
+Test(reference_parts, layer_widths)
+{
     const mha_layer_desc from_width = reference_layer_resolve(
         &(mha_layer_desc){ .attention = { .heads = 4 }, .query_width = 32, .key_width = 20 });
     cr_expect_eq(from_width.model_width, 32);

@@ -235,7 +235,7 @@ static bool load(case_file *file, unsigned line, case_tensor *tensor, const char
 
 static const case_entry *find_indexed(const case_file *file, const char *kind, size_t index)
 {
-    char key[32];
+    char key[48];
     snprintf(key, sizeof key, "%s.%zu", kind, index);
     for (size_t i = 0; i < file->num_entries; i++)
         if (!strcmp(file->entries[i].key, key))

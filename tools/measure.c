@@ -14,7 +14,8 @@
 #define PROFILED_CALLS 5
 
 static mha_status make_queue(const problem_ready *ready, cl_command_queue_properties properties,
-                             cl_command_queue *queue) {
+                             cl_command_queue *queue)
+{
     cl_int status;
     *queue = clCreateCommandQueue(mha_context_cl(ready->context),
                                   mha_context_device(ready->context), properties, &status);
@@ -22,7 +23,8 @@ static mha_status make_queue(const problem_ready *ready, cl_command_queue_proper
 }
 
 /* One call, and waits for it. */
-static mha_status run_once(const problem_ready *ready, cl_command_queue queue) {
+static mha_status run_once(const problem_ready *ready, cl_command_queue queue)
+{
     mha_status status = problem_enqueue(ready, queue, NULL, NULL);
     const cl_int finished = clFinish(queue);
     return status ? status : finished;
@@ -32,7 +34,8 @@ static mha_status run_once(const problem_ready *ready, cl_command_queue queue) {
 #define NUM_OUTPUTS (PROBLEM_SLOTS - PROBLEM_OUTPUT)
 
 /* What is not written stays NaN, which no comparison passes. */
-static mha_status poison_outputs(const problem_ready *ready, cl_command_queue queue) {
+static mha_status poison_outputs(const problem_ready *ready, cl_command_queue queue)
+{
     const float nan = NAN;
     cl_int status = CL_SUCCESS;
     for (int slot = PROBLEM_OUTPUT; !status && slot < PROBLEM_SLOTS; slot++) {
@@ -45,7 +48,8 @@ static mha_status poison_outputs(const problem_ready *ready, cl_command_queue qu
 }
 
 /* Computes the outputs that are used into new arrays. */
-static mha_status run_reference(const problem_ready *ready, double *wanted[NUM_OUTPUTS]) {
+static mha_status run_reference(const problem_ready *ready, double *wanted[NUM_OUTPUTS])
+{
     const problem_tensor *t = ready->tensors;
     for (int i = 0; i < NUM_OUTPUTS; i++) {
         if (!t[PROBLEM_OUTPUT + i].used)
@@ -84,7 +88,8 @@ static mha_status run_reference(const problem_ready *ready, double *wanted[NUM_O
 }
 
 /* How many numbers are summed on the way to an output element, one sum after the other. */
-static size_t summed_length(const problem_ready *ready) {
+static size_t summed_length(const problem_ready *ready)
+{
     const mha_layer_desc *layer = &ready->desc;
     const mha_attention_desc *d = &layer->attention;
     size_t length = d->head_dim + d->key_len;
@@ -94,7 +99,8 @@ static size_t summed_length(const problem_ready *ready) {
     return length;
 }
 
-static measure_error compare(const float *got, const double *want, size_t count, size_t length) {
+static measure_error compare(const float *got, const double *want, size_t count, size_t length)
+{
     double largest = 1; /* the size of the data: outputs are smaller where values cancel out */
     double error = 0;
     for (size_t i = 0; i < count; i++) {
@@ -111,7 +117,8 @@ static measure_error compare(const float *got, const double *want, size_t count,
 
 /* Reads one output back and compares it; keeps the result in *out if it is the worst so far. */
 static mha_status compare_output(const problem_ready *ready, cl_command_queue queue, int slot,
-                                 const double *want, measure_error *out) {
+                                 const double *want, measure_error *out)
+{
     const problem_tensor *tensor = &ready->tensors[slot];
     if (!tensor->count)
         return MHA_OK;
@@ -129,7 +136,8 @@ static mha_status compare_output(const problem_ready *ready, cl_command_queue qu
     return status;
 }
 
-mha_status measure_verify(const problem_ready *ready, measure_error *out) {
+mha_status measure_verify(const problem_ready *ready, measure_error *out)
+{
     double *wanted[NUM_OUTPUTS] = { NULL };
     cl_command_queue queue;
     *out = (measure_error){ 0 };
@@ -150,7 +158,8 @@ mha_status measure_verify(const problem_ready *ready, measure_error *out) {
     return status;
 }
 
-static double now_ms(void) {
+static double now_ms(void)
+{
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
@@ -158,7 +167,8 @@ static double now_ms(void) {
 
 /* One run: the time of a call among `calls` that are queued one behind the other. */
 static mha_status time_run(const problem_ready *ready, cl_command_queue queue, size_t calls,
-                           double *call_ms) {
+                           double *call_ms)
+{
     mha_status status = MHA_OK;
     const double start = now_ms();
     for (size_t i = 0; !status && i < calls; i++)
@@ -168,7 +178,8 @@ static mha_status time_run(const problem_ready *ready, cl_command_queue queue, s
     return status ? status : finished;
 }
 
-static int compare_doubles(const void *a, const void *b) {
+static int compare_doubles(const void *a, const void *b)
+{
     const double x = *(const double *)a;
     const double y = *(const double *)b;
     return (x > y) - (x < y);
@@ -176,7 +187,8 @@ static int compare_doubles(const void *a, const void *b) {
 
 /* All runs with the same number of calls, sorted by time. */
 static mha_status time_runs(const problem_ready *ready, cl_command_queue queue, size_t calls,
-                            double times[RUNS]) {
+                            double times[RUNS])
+{
     mha_status status = MHA_OK;
     for (size_t i = 0; !status && i < RUNS; i++)
         status = time_run(ready, queue, calls, &times[i]);
@@ -184,7 +196,8 @@ static mha_status time_runs(const problem_ready *ready, cl_command_queue queue, 
     return status;
 }
 
-mha_status measure_speed(const problem_ready *ready, double min_seconds, measure_time *out) {
+mha_status measure_speed(const problem_ready *ready, double min_seconds, measure_time *out)
+{
     const double enough_ms = min_seconds * 1e3;
     double times[RUNS] = { 0 };
     cl_command_queue queue;
@@ -220,7 +233,8 @@ typedef struct stage_log {
     bool out_of_memory;
 } stage_log;
 
-static void note_stage(void *data, const char *stage, const char *what, cl_event event) {
+static void note_stage(void *data, const char *stage, const char *what, cl_event event)
+{
     stage_log *log = data;
     if (log->count == log->capacity) {
         const size_t capacity = log->capacity ? 2 * log->capacity : 16;
@@ -236,13 +250,15 @@ static void note_stage(void *data, const char *stage, const char *what, cl_event
     log->told[log->count++] = (struct told){ .stage = stage, .what = what, .event = event };
 }
 
-static void forget_stages(stage_log *log) {
+static void forget_stages(stage_log *log)
+{
     for (size_t i = 0; i < log->count; i++)
         clReleaseEvent(log->told[i].event);
     log->count = 0;
 }
 
-static mha_status event_ms(cl_event event, double *ms) {
+static mha_status event_ms(cl_event event, double *ms)
+{
     cl_ulong start = 0;
     cl_ulong end = 0;
     cl_int status =
@@ -255,7 +271,8 @@ static mha_status event_ms(cl_event event, double *ms) {
 
 /* Keeps the shortest time of each stage; the first call says which stages there are, and a problem
  * queues the same ones each time. */
-static mha_status keep_shortest(const stage_log *log, report_stage **stages, size_t *num_stages) {
+static mha_status keep_shortest(const stage_log *log, report_stage **stages, size_t *num_stages)
+{
     const bool is_first = !*stages;
     if (is_first) {
         *stages = calloc(log->count + 1, sizeof **stages);
@@ -276,7 +293,8 @@ static mha_status keep_shortest(const stage_log *log, report_stage **stages, siz
     return status;
 }
 
-mha_status measure_stages(const problem_ready *ready, report_stage **stages, size_t *num_stages) {
+mha_status measure_stages(const problem_ready *ready, report_stage **stages, size_t *num_stages)
+{
     stage_log log = { 0 };
     cl_command_queue queue;
     *stages = NULL;
@@ -300,7 +318,8 @@ mha_status measure_stages(const problem_ready *ready, report_stage **stages, siz
 }
 
 /* How many keys query i of batch b sees by lengths, causal and windows: an interval. */
-static double seen_keys(const problem_ready *ready, size_t b, size_t i) {
+static double seen_keys(const problem_ready *ready, size_t b, size_t i)
+{
     const mha_attention_desc *d = &ready->desc.attention;
     const int32_t *lengths = ready->tensors[PROBLEM_LENGTHS].host;
     const int32_t *per_query = ready->tensors[PROBLEM_LENGTHS_PER_QUERY].host;
@@ -321,7 +340,8 @@ static double seen_keys(const problem_ready *ready, size_t b, size_t i) {
 }
 
 /* Multiplications that go with an addition in the layer's projections of one batch. */
-static double projected_products(const mha_layer_desc *layer) {
+static double projected_products(const mha_layer_desc *layer)
+{
     const mha_attention_desc *d = &layer->attention;
     const double queries = (double)d->query_len;
     const double keys = (double)d->key_len;
@@ -333,7 +353,8 @@ static double projected_products(const mha_layer_desc *layer) {
     return products;
 }
 
-double measure_flops(const problem_ready *ready) {
+double measure_flops(const problem_ready *ready)
+{
     const mha_attention_desc *d = &ready->desc.attention;
     double pairs = 0;
     for (size_t b = 0; b < d->batch; b++)
@@ -345,7 +366,8 @@ double measure_flops(const problem_ready *ready) {
     return 2 * products;
 }
 
-double measure_bytes(const problem_ready *ready) {
+double measure_bytes(const problem_ready *ready)
+{
     double bytes = 0;
     for (int slot = 0; slot < PROBLEM_SLOTS; slot++)
         bytes += (double)ready->tensors[slot].count * (double)ready->tensors[slot].item_bytes;

@@ -21,7 +21,7 @@ static const char help[] =
     "WORD: a small sweep of all kinds.\n"
     "\n"
     "  --list-devices           list the devices, the default one marked *, and end\n"
-    "  --device WORD            cpu, gpu, accelerator, PLATFORM:DEVICE as listed, or a part of a name\n"
+    "  --device WORD            cpu, gpu, accelerator, PLATFORM:DEVICE as listed, part of a name\n"
     "  --verify                 verify only; the exit code is 1 if an error is beyond rounding\n"
     "  --speed                  time only; without either option both are done\n"
     "  --path composed          this path, not the library's choice\n"
@@ -35,7 +35,7 @@ static const char help[] =
     "  --verbose                print the library's messages; twice: all of them\n"
     "  --help, --version\n"
     "\n"
-    "GFLOP/s counts the query-key pairs that lengths, causal and windows leave, and the projections;\n"
+    "GFLOP/s counts the query-key pairs that lengths, causal and windows leave, and projections.\n"
     "GB/s counts each input and output once. Both are of the fastest run. A stage's time is the\n"
     "shortest of several calls in a profiling queue.\n"
     "\n";
@@ -76,7 +76,8 @@ enum {
 
 #define WORD_SIZE 256
 
-static bool choose(const char *option, const char *word, const char *const words[], int *value) {
+static bool choose(const char *option, const char *word, const char *const words[], int *value)
+{
     for (int i = 1; words[i]; i++) {
         if (!strcmp(word, words[i])) {
             *value = i;
@@ -87,7 +88,8 @@ static bool choose(const char *option, const char *word, const char *const words
     return false;
 }
 
-static bool choose_gemm(const char *option, const char *word, mha_gemm_by *by) {
+static bool choose_gemm(const char *option, const char *word, mha_gemm_by *by)
+{
     /* By their values. */
     static const char *const words[] = {
         "", [MHA_GEMM_CLBLAST] = "clblast", [MHA_GEMM_KERNEL] = "kernel", NULL
@@ -99,7 +101,8 @@ static bool choose_gemm(const char *option, const char *word, mha_gemm_by *by) {
     return true;
 }
 
-static bool choose_path(const char *word, mha_path *path) {
+static bool choose_path(const char *word, mha_path *path)
+{
     static const char *const words[] = { "", [MHA_PATH_COMPOSED] = "composed", NULL };
     int value = 0;
     if (!choose("path", word, words, &value))
@@ -108,7 +111,8 @@ static bool choose_path(const char *word, mha_path *path) {
     return true;
 }
 
-static bool read_seconds(const char *word, double *seconds) {
+static bool read_seconds(const char *word, double *seconds)
+{
     char *end;
     *seconds = strtod(word, &end);
     if (end != word && !*end && *seconds >= 0 && *seconds <= 1e6)
@@ -117,7 +121,8 @@ static bool read_seconds(const char *word, double *seconds) {
     return false;
 }
 
-static bool read_seed(const char *word, uint64_t *seed) {
+static bool read_seed(const char *word, uint64_t *seed)
+{
     char *end;
     errno = 0;
     *seed = strtoull(word, &end, 10);
@@ -127,7 +132,8 @@ static bool read_seed(const char *word, uint64_t *seed) {
     return false;
 }
 
-static void print_version(void) {
+static void print_version(void)
+{
     const unsigned version = mha_version();
     printf("%s %d.%d.%d (libmha %u.%u.%u)\n", tool, MHA_VERSION_MAJOR, MHA_VERSION_MINOR,
            MHA_VERSION_PATCH, version >> 16, version >> 8 & 255, version & 255);
@@ -152,7 +158,8 @@ enum {
 };
 
 /* One option. False: the reason has been printed. */
-static bool take_option(bench *self, int option) {
+static bool take_option(bench *self, int option)
+{
     switch (option) {
     case LIST_DEVICES:
         self->list_devices = true;
@@ -195,7 +202,8 @@ static bool take_option(bench *self, int option) {
 }
 
 /* True: go on. Else *exit_code is what the program ends with. */
-static bool read_options(bench *self, int argc, char **argv, int *exit_code) {
+static bool read_options(bench *self, int argc, char **argv, int *exit_code)
+{
     static const struct option known[] = {
         { "list-devices", no_argument, NULL, LIST_DEVICES },
         { "device", required_argument, NULL, DEVICE },
@@ -234,7 +242,8 @@ static bool read_options(bench *self, int argc, char **argv, int *exit_code) {
 }
 
 /* The words, or the sweep where there are none. */
-static bool read_words(bench *self, char **words, size_t count, int *exit_code) {
+static bool read_words(bench *self, char **words, size_t count, int *exit_code)
+{
     self->num_problems = count ? count : sizeof sweep / sizeof sweep[0];
     self->problems = calloc(self->num_problems, sizeof *self->problems);
     if (!self->problems) {
@@ -255,7 +264,8 @@ static bool read_words(bench *self, char **words, size_t count, int *exit_code) 
 }
 
 /* Copies NAME of the line "path NAME: ..." of an explanation. */
-static void find_path(const char *explanation, char *name, size_t size) {
+static void find_path(const char *explanation, char *name, size_t size)
+{
     for (const char *line = explanation; *line; line += *line == '\n') {
         const size_t length = strcspn(line, "\n");
         if (!strncmp(line, "path ", 5)) {
@@ -268,7 +278,8 @@ static void find_path(const char *explanation, char *name, size_t size) {
 
 /* The measurements that were asked for. *step says which one a failing status is of. */
 static mha_status measure(const bench *self, const problem_ready *ready, report_result *result,
-                          report_stage **stages, const char **step) {
+                          report_stage **stages, const char **step)
+{
     mha_status status = MHA_OK;
     if (self->verify) {
         measure_error found;
@@ -295,8 +306,8 @@ static mha_status measure(const bench *self, const problem_ready *ready, report_
 }
 
 /* Returns the exit code of this problem. */
-static int run_problem(const bench *self, mha_context *context, const problem *subject,
-                       report *out) {
+static int run_problem(const bench *self, mha_context *context, const problem *subject, report *out)
+{
     char word[WORD_SIZE];
     char path[32] = "-";
     const char *step = "setting up";
@@ -331,7 +342,16 @@ static int run_problem(const bench *self, mha_context *context, const problem *s
     return status || !added || report_is_wrong(&result) ? EXIT_BAD : EXIT_GOOD;
 }
 
-static size_t longest_word(const bench *self) {
+/* Of the library; takes the line of the progress. */
+static void print_message(void *data, mha_log_level level, const char *text)
+{
+    const bench *self = data;
+    (void)level;
+    fprintf(stderr, "%s%s: %s\n", self->tells_progress ? "\r\033[K" : "", tool, text);
+}
+
+static size_t longest_word(const bench *self)
+{
     size_t longest = 0;
     for (size_t i = 0; i < self->num_problems; i++) {
         const size_t length = word_print(&self->problems[i], NULL, 0);
@@ -340,7 +360,8 @@ static size_t longest_word(const bench *self) {
     return longest;
 }
 
-static int run_problems(const bench *self, mha_context *context, report *out) {
+static int run_problems(const bench *self, mha_context *context, report *out)
+{
     int exit_code = EXIT_GOOD;
     for (size_t i = 0; i < self->num_problems; i++) {
         if (self->tells_progress)
@@ -351,8 +372,16 @@ static int run_problems(const bench *self, mha_context *context, report *out) {
     return exit_code;
 }
 
-static int run(const bench *self) {
-    mha_context *context = device_open(tool, self->device, self->verbose);
+static int run(bench *self)
+{
+    const mha_log log = {
+        .fn = print_message,
+        .data = self,
+        .level = self->verbose > 1   ? MHA_LOG_DEBUG
+                 : self->verbose > 0 ? MHA_LOG_INFO
+                                     : MHA_LOG_WARNING,
+    };
+    mha_context *context = device_open_with(self->device, &log);
     if (!context)
         return EXIT_BAD;
     mha_device_info info;
@@ -373,7 +402,8 @@ static int run(const bench *self) {
     return exit_code;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     bench self = { .min_seconds = 0.02, .options.seed = 1 };
     int exit_code = EXIT_BAD;
     if (!read_options(&self, argc, argv, &exit_code))

@@ -10,12 +10,14 @@
 static const double mask_probability = 0.75;
 
 /* SIZE_MAX where it overflows. */
-static size_t multiply(size_t a, size_t b) {
+static size_t multiply(size_t a, size_t b)
+{
     return b && a > SIZE_MAX / b ? SIZE_MAX : a * b;
 }
 
 static void use(problem_ready *self, problem_slot slot, size_t item_bytes, size_t a, size_t b,
-                size_t c, size_t d) {
+                size_t c, size_t d)
+{
     self->tensors[slot] = (problem_tensor){
         .used = true,
         .count = multiply(multiply(a, b), multiply(c, d)),
@@ -24,20 +26,22 @@ static void use(problem_ready *self, problem_slot slot, size_t item_bytes, size_
 }
 
 static void use_floats(problem_ready *self, problem_slot slot, size_t a, size_t b, size_t c,
-                       size_t d) {
+                       size_t d)
+{
     use(self, slot, sizeof(float), a, b, c, d);
 }
 
 /* A bias or mask: its broadcast axes have length 1. */
-static void use_pairs(problem_ready *self, problem_slot slot, size_t item_bytes,
-                      unsigned broadcast) {
+static void use_pairs(problem_ready *self, problem_slot slot, size_t item_bytes, unsigned broadcast)
+{
     const mha_attention_desc *d = &self->desc.attention;
     use(self, slot, item_bytes, broadcast & MHA_AXIS_BATCH ? 1 : d->batch,
         broadcast & MHA_AXIS_HEADS ? 1 : d->heads, broadcast & MHA_AXIS_QUERY ? 1 : d->query_len,
         broadcast & MHA_AXIS_KEY ? 1 : d->key_len);
 }
 
-static void size_options(problem_ready *self) {
+static void size_options(problem_ready *self)
+{
     const mha_attention_desc *d = &self->desc.attention;
     if (d->uses & MHA_USES_BIAS)
         use_pairs(self, PROBLEM_BIAS, sizeof(float), d->bias_broadcast);
@@ -53,7 +57,8 @@ static void size_options(problem_ready *self) {
         use_floats(self, PROBLEM_LSE, d->batch, d->heads, d->query_len, 1);
 }
 
-static void size_attention(problem_ready *self) {
+static void size_attention(problem_ready *self)
+{
     const mha_attention_desc *d = &self->desc.attention;
     use_floats(self, PROBLEM_QUERY, d->batch, d->heads, d->query_len, d->head_dim);
     use_floats(self, PROBLEM_KEY, d->batch, d->kv_heads, d->key_len, d->head_dim);
@@ -61,7 +66,8 @@ static void size_attention(problem_ready *self) {
     use_floats(self, PROBLEM_OUTPUT, d->batch, d->heads, d->query_len, d->value_dim);
 }
 
-static void size_weights(problem_ready *self) {
+static void size_weights(problem_ready *self)
+{
     const mha_layer_desc *layer = &self->desc;
     const mha_attention_desc *d = &layer->attention;
     use_floats(self, PROBLEM_WEIGHT_QUERY, layer->query_width, d->heads, d->head_dim, 1);
@@ -79,7 +85,8 @@ static void size_weights(problem_ready *self) {
         use_floats(self, PROBLEM_BIAS_OUTPUT, layer->output_width, 1, 1, 1);
 }
 
-static void size_layer(problem_ready *self) {
+static void size_layer(problem_ready *self)
+{
     const mha_layer_desc *layer = &self->desc;
     const mha_attention_desc *d = &layer->attention;
     use_floats(self, PROBLEM_QUERY, d->batch, d->query_len, layer->query_width, 1);
@@ -92,12 +99,14 @@ static void size_layer(problem_ready *self) {
 }
 
 /* Weights of a size that keeps the deviation of what they are multiplied with. */
-static void fill_weight(float *data, size_t count, uint64_t seed, size_t rows) {
+static void fill_weight(float *data, size_t count, uint64_t seed, size_t rows)
+{
     const float most = sqrtf(3.0f / (float)rows);
     fill_uniform(data, count, seed, -most, most);
 }
 
-static void fill_slot(problem_ready *self, problem_slot slot, uint64_t seed) {
+static void fill_slot(problem_ready *self, problem_slot slot, uint64_t seed)
+{
     const mha_layer_desc *layer = &self->desc;
     const mha_attention_desc *d = &layer->attention;
     void *data = self->tensors[slot].host;
@@ -134,12 +143,14 @@ static void fill_slot(problem_ready *self, problem_slot slot, uint64_t seed) {
     }
 }
 
-static bool is_output(problem_slot slot) {
+static bool is_output(problem_slot slot)
+{
     return slot >= PROBLEM_OUTPUT;
 }
 
 /* Host data of an input, and the buffer. OpenCL refuses a buffer of no bytes: such a one gets 4. */
-static mha_status make_tensor(problem_ready *self, problem_slot slot, uint64_t seed) {
+static mha_status make_tensor(problem_ready *self, problem_slot slot, uint64_t seed)
+{
     problem_tensor *tensor = &self->tensors[slot];
     const size_t bytes = multiply(tensor->count, tensor->item_bytes);
     if (bytes > SIZE_MAX / 2)
@@ -158,7 +169,8 @@ static mha_status make_tensor(problem_ready *self, problem_slot slot, uint64_t s
     return status;
 }
 
-static mha_status make_tensors(problem_ready *self, uint64_t seed) {
+static mha_status make_tensors(problem_ready *self, uint64_t seed)
+{
     mha_status status = MHA_OK;
     for (int slot = 0; !status && slot < PROBLEM_SLOTS; slot++) {
         if (self->tensors[slot].used)
@@ -167,11 +179,13 @@ static mha_status make_tensors(problem_ready *self, uint64_t seed) {
     return status;
 }
 
-static mha_tensor tensor_of(const problem_ready *self, problem_slot slot) {
+static mha_tensor tensor_of(const problem_ready *self, problem_slot slot)
+{
     return (mha_tensor){ .buffer = self->tensors[slot].memory };
 }
 
-static mha_status load_weights(problem_ready *self, cl_command_queue queue) {
+static mha_status load_weights(problem_ready *self, cl_command_queue queue)
+{
     const mha_layer_weights weights = {
         .query = tensor_of(self, PROBLEM_WEIGHT_QUERY),
         .key = tensor_of(self, PROBLEM_WEIGHT_KEY),
@@ -188,7 +202,8 @@ static mha_status load_weights(problem_ready *self, cl_command_queue queue) {
     return status;
 }
 
-static mha_status load(problem_ready *self) {
+static mha_status load(problem_ready *self)
+{
     cl_int status;
     cl_command_queue queue = clCreateCommandQueue(mha_context_cl(self->context),
                                                   mha_context_device(self->context), 0, &status);
@@ -200,7 +215,8 @@ static mha_status load(problem_ready *self) {
 }
 
 /* The library sees the desc as the word has it, and says what is wrong with it. */
-static mha_status create(problem_ready *self, const mha_layer_desc *given) {
+static mha_status create(problem_ready *self, const mha_layer_desc *given)
+{
     mha_status status;
     if (self->is_layer) {
         status = mha_layer_create(&self->layer, self->context, given);
@@ -214,7 +230,8 @@ static mha_status create(problem_ready *self, const mha_layer_desc *given) {
     return status;
 }
 
-static void size_tensors(problem_ready *self, const mha_layer_desc *given, bool is_cross) {
+static void size_tensors(problem_ready *self, const mha_layer_desc *given, bool is_cross)
+{
     if (self->is_layer) {
         const mha_layer_desc d = reference_layer_resolve(given);
         self->desc = d;
@@ -228,7 +245,8 @@ static void size_tensors(problem_ready *self, const mha_layer_desc *given, bool 
     size_options(self);
 }
 
-static mha_status make_workspace(problem_ready *self) {
+static mha_status make_workspace(problem_ready *self)
+{
     cl_int status = CL_SUCCESS;
     if (self->need.bytes)
         self->workspace = clCreateBuffer(mha_context_cl(self->context), CL_MEM_READ_WRITE,
@@ -237,7 +255,8 @@ static mha_status make_workspace(problem_ready *self) {
 }
 
 mha_status problem_open(problem_ready **out, mha_context *context, const problem *subject,
-                        const problem_options *options) {
+                        const problem_options *options)
+{
     problem_ready *self = calloc(1, sizeof *self);
     *out = NULL;
     if (!self)
@@ -264,7 +283,8 @@ mha_status problem_open(problem_ready **out, mha_context *context, const problem
     return status;
 }
 
-void problem_close(problem_ready **self) {
+void problem_close(problem_ready **self)
+{
     problem_ready *closed = *self;
     *self = NULL;
     if (!closed)
@@ -282,7 +302,8 @@ void problem_close(problem_ready **self) {
 }
 
 mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mha_stage_fn *stage,
-                           void *stage_data) {
+                           void *stage_data)
+{
     const mha_attention_args args = {
         .query = tensor_of(self, PROBLEM_QUERY),
         .key = tensor_of(self, self->is_self ? PROBLEM_QUERY : PROBLEM_KEY),
@@ -305,12 +326,14 @@ mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mh
                        : mha_attention_enqueue(self->attention, &args, &call);
 }
 
-static size_t explain(const problem_ready *self, char *text, size_t capacity) {
+static size_t explain(const problem_ready *self, char *text, size_t capacity)
+{
     return self->layer ? mha_layer_explain(self->layer, text, capacity)
                        : mha_attention_explain(self->attention, text, capacity);
 }
 
-char *problem_explain(const problem_ready *self) {
+char *problem_explain(const problem_ready *self)
+{
     const size_t capacity = explain(self, NULL, 0) + 1;
     char *text = calloc(capacity, 1);
     if (text)

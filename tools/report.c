@@ -15,25 +15,29 @@ struct report {
     json_t *results; /* of REPORT_JSON, which is printed as a whole at the end */
 };
 
-bool report_is_wrong(const report_result *result) {
+bool report_is_wrong(const report_result *result)
+{
     return result->is_verified && !(result->max_error <= result->error_limit);
 }
 
 /* One word for how it went. */
-static const char *outcome(const report_result *result) {
+static const char *outcome(const report_result *result)
+{
     return result->failure           ? result->failure
            : report_is_wrong(result) ? "WRONG"
            : result->is_verified     ? "ok"
                                      : "unverified";
 }
 
-static char *copy(const char *text) {
+static char *copy(const char *text)
+{
     const size_t bytes = strlen(text) + 1;
     char *made = malloc(bytes);
     return made ? memcpy(made, text, bytes) : NULL;
 }
 
-static void print_head(const report *self) {
+static void print_head(const report *self)
+{
     if (self->format == REPORT_TABLE)
         fprintf(self->out, "%-*s  %-9s %10s %10s %9s %8s %10s %10s\n", self->problem_width,
                 "problem", "path", "min ms", "median ms", "GFLOP/s", "GB/s", "max error", "limit");
@@ -43,7 +47,8 @@ static void print_head(const report *self) {
 }
 
 report *report_open(FILE *out, report_format format, const char *device, const char *platform,
-                    size_t problem_width) {
+                    size_t problem_width)
+{
     report *self = calloc(1, sizeof *self);
     if (!self)
         return NULL;
@@ -63,7 +68,8 @@ report *report_open(FILE *out, report_format format, const char *device, const c
 }
 
 /* A number right-aligned, or a dash where there is none. */
-static void print_cell(FILE *out, int width, bool is_there, const char *format, double value) {
+static void print_cell(FILE *out, int width, bool is_there, const char *format, double value)
+{
     char text[32] = "-";
     if (is_there)
         snprintf(text, sizeof text, format, value);
@@ -71,7 +77,8 @@ static void print_cell(FILE *out, int width, bool is_there, const char *format, 
 }
 
 /* Each line of text, indented. */
-static void print_lines(FILE *out, const char *text) {
+static void print_lines(FILE *out, const char *text)
+{
     while (*text) {
         const int length = (int)strcspn(text, "\n");
         fprintf(out, "    %.*s\n", length, text);
@@ -80,7 +87,8 @@ static void print_lines(FILE *out, const char *text) {
     }
 }
 
-static void print_row(const report *self, const report_result *result) {
+static void print_row(const report *self, const report_result *result)
+{
     FILE *out = self->out;
     fprintf(out, "%-*s  %-9s", self->problem_width, result->problem, result->path);
     print_cell(out, 10, result->is_timed, "%.4f", result->min_ms);
@@ -99,7 +107,8 @@ static void print_row(const report *self, const report_result *result) {
 }
 
 /* A field of CSV as RFC 4180 has it: quoted, inner quotes doubled. */
-static void print_quoted(FILE *out, const char *text) {
+static void print_quoted(FILE *out, const char *text)
+{
     fputc('"', out);
     for (; *text; text++) {
         if (*text == '"')
@@ -109,13 +118,15 @@ static void print_quoted(FILE *out, const char *text) {
     fprintf(out, "\",");
 }
 
-static void print_field(FILE *out, bool is_there, double value) {
+static void print_field(FILE *out, bool is_there, double value)
+{
     if (is_there)
         fprintf(out, "%.9g", value);
     fputc(',', out);
 }
 
-static void print_csv(const report *self, const report_result *result) {
+static void print_csv(const report *self, const report_result *result)
+{
     FILE *out = self->out;
     fprintf(out, "%s,", result->problem);
     print_quoted(out, self->device);
@@ -132,11 +143,13 @@ static void print_csv(const report *self, const report_result *result) {
 }
 
 /* JSON has no infinity: what is not a finite number is null. */
-static json_t *json_number(bool is_there, double value) {
+static json_t *json_number(bool is_there, double value)
+{
     return is_there && isfinite(value) ? json_real(value) : json_null();
 }
 
-static json_t *json_stages(const report_result *result) {
+static json_t *json_stages(const report_result *result)
+{
     json_t *stages = json_array();
     for (size_t i = 0; i < result->num_stages; i++) {
         const report_stage *stage = &result->stages[i];
@@ -146,7 +159,8 @@ static json_t *json_stages(const report_result *result) {
     return stages;
 }
 
-static bool add_json(const report *self, const report_result *result) {
+static bool add_json(const report *self, const report_result *result)
+{
     const struct {
         const char *name;
         json_t *value;
@@ -172,7 +186,8 @@ static bool add_json(const report *self, const report_result *result) {
     return !json_array_append_new(self->results, object) && added;
 }
 
-bool report_add(report *self, const report_result *result) {
+bool report_add(report *self, const report_result *result)
+{
     switch (self->format) {
     case REPORT_JSON:
         return add_json(self, result);
@@ -186,7 +201,8 @@ bool report_add(report *self, const report_result *result) {
     }
 }
 
-bool report_close(report **self) {
+bool report_close(report **self)
+{
     report *closed = *self;
     bool written = true;
     *self = NULL;

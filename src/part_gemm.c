@@ -1,0 +1,181 @@
+/* The public matrix product: the gemm stage behind the checks of a call. */
+#include "bind.h"
+#include "gemm.h"
+#include "log.h"
+
+#include <stdlib.h>
+
+struct mha_gemm {
+    mha_context *context;
+    mha_gemm_desc desc; /* resolved */
+    mha_gemm_stage stage;
+};
+
+static mha_status resolve_gemm(const mha_context *context, const mha_gemm_desc *given,
+                               mha_gemm_desc *desc)
+{
+    static const char who[] = "mha_gemm_create";
+    const unsigned known = MHA_GEMM_TRANSPOSE_A | MHA_GEMM_TRANSPOSE_B | MHA_GEMM_BIAS;
+    *desc = *given;
+    desc->batch = desc->batch ? desc->batch : 1;
+    desc->alpha = desc->alpha == 0 ? 1 : desc->alpha;
+    if (!desc->m || !desc->n)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "%s: m is %zu and n is %zu, both must be at least 1", who, desc->m,
+                            desc->n);
+    if (desc->flags & ~known)
+        return mha_log_fail(&context->log, MHA_UNSUPPORTED, "%s: flags has unknown bits: 0x%x", who,
+                            desc->flags & ~known);
+    if (desc->flags & MHA_GEMM_BIAS && desc->beta != 0)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "%s: MHA_GEMM_BIAS needs beta 0, it is %g", who, (double)desc->beta);
+    if (desc->by < MHA_GEMM_DEFAULT || desc->by > MHA_GEMM_KERNEL)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: by is no mha_gemm_by: %d",
+                            who, (int)desc->by);
+    const size_t most = INT32_MAX / 2;
+    if (desc->m > most || desc->n > most || desc->k > most || desc->batch > most)
+        return mha_log_fail(&context->log, MHA_TOO_LARGE,
+                            "%s: m %zu, n %zu, k %zu, batch %zu: each may be at most %zu", who,
+                            desc->m, desc->n, desc->k, desc->batch, most);
+    return MHA_OK;
+}
+
+mha_status mha_gemm_create(mha_gemm **out, mha_context *context, const mha_gemm_desc *desc)
+{
+    if (out)
+        *out = NULL;
+    mha_status status = mha_context_begin_create(context, "mha_gemm_create", desc, out);
+    if (status)
+        return status;
+    mha_gemm *gemm = calloc(1, sizeof *gemm);
+    if (!gemm)
+        return mha_log_fail(&context->log, MHA_OUT_OF_HOST_MEMORY, "no host memory for a gemm");
+    gemm->context = context;
+    status = resolve_gemm(context, desc, &gemm->desc);
+    if (!status) {
+        const mha_gemm_shape shape = {
+            .batch = gemm->desc.batch,
+            .m = gemm->desc.m,
+            .n = gemm->desc.n,
+            .k = gemm->desc.k,
+            .transpose_a = gemm->desc.flags & MHA_GEMM_TRANSPOSE_A,
+            .transpose_b = gemm->desc.flags & MHA_GEMM_TRANSPOSE_B,
+            .bias = gemm->desc.flags & MHA_GEMM_BIAS,
+            .alpha = gemm->desc.alpha,
+            .beta = gemm->desc.beta,
+            .by = gemm->desc.by,
+        };
+        status = mha_gemm_setup(&gemm->stage, context, &shape);
+    }
+    if (status) {
+        mha_gemm_destroy(&gemm);
+        return status;
+    }
+    *out = gemm;
+    return MHA_OK;
+}
+
+void mha_gemm_destroy(mha_gemm **gemm)
+{
+    mha_gemm *g = gemm ? *gemm : NULL;
+    if (!g)
+        return;
+    *gemm = NULL;
+    mha_gemm_release(&g->stage);
+    free(g);
+}
+
+mha_workspace mha_gemm_workspace(const mha_gemm *gemm)
+{
+    if (!gemm || !gemm->stage.temp_bytes)
+        return (mha_workspace){ 0 };
+    return (mha_workspace){ .bytes = gemm->stage.temp_bytes,
+                            .alignment = gemm->context->alignment };
+}
+
+/* A matrix argument: [batch][1][rows][columns] with its row and batch strides. */
+static mha_status bind_matrix(const mha_run *run, mha_view *view, mha_operand *operand,
+                              const char *name, const mha_matrix *matrix, size_t batch, size_t rows,
+                              size_t columns, mha_access access)
+{
+    static const char who[] = "mha_gemm_enqueue";
+    const mha_log *log = &run->context->log;
+    const size_t row = matrix->row_stride ? matrix->row_stride : columns;
+    if (row < columns)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: %s.row_stride is %zu, below the %zu columns", who, name, row,
+                            columns);
+    if (access == MHA_WRITES && batch > 1 && !matrix->batch_stride)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: %s.batch_stride is 0 and there are %zu batches, which would write "
+                            "one matrix at once; sum them with an explicit reduction",
+                            who, name, batch);
+    const mha_tensor tensor = { .buffer = matrix->buffer,
+                                .offset = matrix->offset,
+                                .strides = { matrix->batch_stride, 0, row, 1 } };
+    *operand = (mha_operand){ .buffer = matrix->buffer,
+                              .offset = matrix->offset,
+                              .row = row,
+                              .batch = matrix->batch_stride };
+    return mha_bind_tensor(run, view, who, name, &tensor, (size_t[]){ batch, 1, rows, columns },
+                           sizeof(float), access);
+}
+
+static mha_status bind_gemm(const mha_run *run, const mha_gemm_desc *desc,
+                            const mha_gemm_args *args, mha_gemm_launch_args *out)
+{
+    static const char who[] = "mha_gemm_enqueue";
+    const size_t m = args->m ? args->m : desc->m;
+    if (m > desc->m)
+        return mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
+                            "%s: the call's m is %zu, above the desc's %zu", who, m, desc->m);
+    *out = (mha_gemm_launch_args){ .batch = desc->batch, .m = m, .n = desc->n, .k = desc->k };
+    const bool ta = desc->flags & MHA_GEMM_TRANSPOSE_A;
+    const bool tb = desc->flags & MHA_GEMM_TRANSPOSE_B;
+    const bool has_bias = desc->flags & MHA_GEMM_BIAS;
+    mha_view a, b, c, bias = { 0 };
+    mha_status status = bind_matrix(run, &a, &out->a, "a", &args->a, desc->batch, ta ? desc->k : m,
+                                    ta ? m : desc->k, MHA_READS);
+    if (!status)
+        status = bind_matrix(run, &b, &out->b, "b", &args->b, desc->batch, tb ? desc->n : desc->k,
+                             tb ? desc->k : desc->n, MHA_READS);
+    if (!status)
+        status = bind_matrix(run, &c, &out->c, "c", &args->c, desc->batch, m, desc->n, MHA_WRITES);
+    if (!status && has_bias != !!args->bias.buffer)
+        status = mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
+                              "%s: bias is %s, and MHA_GEMM_BIAS is %s", who,
+                              has_bias ? "not given" : "given", has_bias ? "set" : "not set");
+    if (!status && has_bias)
+        status = mha_bind_tensor(run, &bias, who, "bias",
+                                 &(mha_tensor){ args->bias.buffer, args->bias.offset, { 0 } },
+                                 (size_t[]){ 1, 1, 1, desc->n }, sizeof(float), MHA_READS);
+    out->bias = (mha_operand){ .buffer = bias.buffer, .offset = bias.offset };
+    if (status)
+        return status;
+    const mha_view *views[] = { &c, &a, &b, &bias };
+    static const char *const names[] = { "c", "a", "b", "bias" };
+    static const mha_access accesses[] = { MHA_WRITES, MHA_READS, MHA_READS, MHA_READS };
+    return mha_bind_apart(run, who, views, names, accesses, 4);
+}
+
+mha_status mha_gemm_enqueue(mha_gemm *gemm, const mha_gemm_args *args, const mha_call *call)
+{
+    static const char who[] = "mha_gemm_enqueue";
+    if (!gemm)
+        return MHA_INVALID_ARGUMENT;
+    if (!args)
+        return mha_log_fail(&gemm->context->log, MHA_INVALID_ARGUMENT, "%s: args is NULL", who);
+    mha_run run;
+    mha_gemm_launch_args launch;
+    mha_status status = mha_run_begin(&run, gemm->context, call, who, gemm->stage.temp_bytes);
+    if (status)
+        return mha_context_note(gemm->context, status);
+    status = bind_gemm(&run, &gemm->desc, args, &launch);
+    if (!status)
+        status = mha_run_wait(&run);
+    if (!status) {
+        run.wrote = "c";
+        status = mha_gemm_launch(&gemm->stage, &run, "gemm", &launch);
+    }
+    return mha_run_end(&run, status);
+}
