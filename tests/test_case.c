@@ -212,15 +212,22 @@ Test(case, npy_of_a_wrong_length)
     refuse_npy("bool");
 }
 
+/* The bytes of a file that is taken. */
+static size_t make_good_npy(unsigned char *bytes, size_t capacity)
+{
+    write_npy("good.npy", HEADER("<f4", "False", "(2, 3)"), 6);
+    FILE *const file = fopen(path_of("good.npy"), "rb");
+    cr_assert(file);
+    const size_t size = fread(bytes, 1, capacity, file);
+    fclose(file);
+    return size;
+}
+
 /* A good file cut off at every byte. */
 Test(case, npy_cut_off_anywhere)
 {
     unsigned char bytes[512];
-    write_npy("good.npy", HEADER("<f4", "False", "(2, 3)"), 6);
-    FILE *const file = fopen(path_of("good.npy"), "rb");
-    cr_assert(file);
-    const size_t size = fread(bytes, 1, sizeof bytes, file);
-    fclose(file);
+    const size_t size = make_good_npy(bytes, sizeof bytes);
     for (size_t length = 0; length < size; length++) {
         write_file("a.npy", bytes, length);
         refuse_npy("");
@@ -233,11 +240,7 @@ Test(case, npy_with_any_byte_changed)
 {
     static const unsigned char changes[] = { 0x00, 0xff, '9', '(', '\'', ' ' };
     unsigned char bytes[512];
-    write_npy("good.npy", HEADER("<f4", "False", "(2, 3)"), 6);
-    FILE *const file = fopen(path_of("good.npy"), "rb");
-    cr_assert(file);
-    const size_t size = fread(bytes, 1, sizeof bytes, file);
-    fclose(file);
+    const size_t size = make_good_npy(bytes, sizeof bytes);
     for (size_t at = 0; at < size - 6 * 4; at++) {
         for (size_t i = 0; i < sizeof changes; i++) {
             const unsigned char kept = bytes[at];

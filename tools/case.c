@@ -183,21 +183,26 @@ void case_free(case_file *file)
     memset(file, 0, sizeof *file);
 }
 
-const char *case_string(case_file *file, const char *key, const char *fallback)
+/* Finds an entry that somebody asks for. */
+static const case_entry *use_entry(case_file *file, const char *key)
 {
     case_entry *const entry = find_entry(file, key);
-    if (!entry)
-        return fallback;
-    entry->used = true;
-    return entry->value;
+    if (entry)
+        entry->used = true;
+    return entry;
+}
+
+const char *case_string(case_file *file, const char *key, const char *fallback)
+{
+    const case_entry *const entry = use_entry(file, key);
+    return entry ? entry->value : fallback;
 }
 
 long case_int(case_file *file, const char *key, long fallback)
 {
-    case_entry *const entry = find_entry(file, key);
+    const case_entry *const entry = use_entry(file, key);
     if (!entry)
         return fallback;
-    entry->used = true;
     char *end;
     errno = 0;
     const long value = strtol(entry->value, &end, 10);
@@ -210,10 +215,9 @@ long case_int(case_file *file, const char *key, long fallback)
 
 double case_float(case_file *file, const char *key, double fallback)
 {
-    case_entry *const entry = find_entry(file, key);
+    const case_entry *const entry = use_entry(file, key);
     if (!entry)
         return fallback;
-    entry->used = true;
     char *end;
     const double value = strtod(entry->value, &end);
     if (end == entry->value || *end || entry->value[0] == ' ' || !isfinite(value)) {
@@ -225,10 +229,9 @@ double case_float(case_file *file, const char *key, double fallback)
 
 bool case_flag(case_file *file, const char *key, bool fallback)
 {
-    case_entry *const entry = find_entry(file, key);
+    const case_entry *const entry = use_entry(file, key);
     if (!entry)
         return fallback;
-    entry->used = true;
     if (!strcmp(entry->value, "0") || !strcmp(entry->value, "1"))
         return entry->value[0] == '1';
     case_fail(file, entry->line, "\"%s\" is neither 0 nor 1: \"%s\"", key, entry->value);

@@ -86,6 +86,22 @@ static mha_tensor bind_bias(check *self, layer *made, const char *name, unsigned
     return check_input(self, bias);
 }
 
+/* Four matrices and four biases of one name each; a bias may be missing. */
+static void bind_weights(check *self, layer *made, const char *const matrices[4],
+                         const char *const biases[4])
+{
+    made->weights = (mha_layer_weights){
+        .query = bind_weight(self, matrices[0]),
+        .key = bind_weight(self, matrices[1]),
+        .value = bind_weight(self, matrices[2]),
+        .output = bind_weight(self, matrices[3]),
+        .bias_query = bind_bias(self, made, biases[0], MHA_LAYER_BIAS_QUERY),
+        .bias_key = bind_bias(self, made, biases[1], MHA_LAYER_BIAS_KEY),
+        .bias_value = bind_bias(self, made, biases[2], MHA_LAYER_BIAS_VALUE),
+        .bias_output = bind_bias(self, made, biases[3], MHA_LAYER_BIAS_OUTPUT),
+    };
+}
+
 /* The part of a packed matrix that starts at a row and a column. */
 static mha_tensor part(mha_tensor whole, size_t row_stride, size_t row, size_t column)
 {
@@ -137,16 +153,8 @@ void ops_seed_layer(check *self)
     attend_read_scores(self, &made.call);
     attend_see_lengths(self, &made.call, case_input(self->file, "valid_lens"));
     attend_read_onnx_diagonal(self, &made.call);
-    made.weights = (mha_layer_weights){
-        .query = bind_weight(self, "W_q"),
-        .key = bind_weight(self, "W_k"),
-        .value = bind_weight(self, "W_v"),
-        .output = bind_weight(self, "W_o"),
-        .bias_query = bind_bias(self, &made, "b_q", MHA_LAYER_BIAS_QUERY),
-        .bias_key = bind_bias(self, &made, "b_k", MHA_LAYER_BIAS_KEY),
-        .bias_value = bind_bias(self, &made, "b_v", MHA_LAYER_BIAS_VALUE),
-        .bias_output = bind_bias(self, &made, "b_o", MHA_LAYER_BIAS_OUTPUT),
-    };
+    bind_weights(self, &made, (const char *const[]){ "W_q", "W_k", "W_v", "W_o" },
+                 (const char *const[]){ "b_q", "b_k", "b_v", "b_o" });
     give_output(self, &made, "Y", weight_length(self, "W_o", 1));
     attend_give_probs(self, &made.call, "attention_weights", false);
     run(self, &made);
@@ -171,16 +179,8 @@ void ops_plain_layer(check *self)
     attend_read_scores(self, &made.call);
     if (strcmp(case_string(self->file, "causal", "none"), "none"))
         check_skip(self, "this program knows no causal mha_fwd");
-    made.weights = (mha_layer_weights){
-        .query = bind_weight(self, "wq"),
-        .key = bind_weight(self, "wk"),
-        .value = bind_weight(self, "wv"),
-        .output = bind_weight(self, "wo"),
-        .bias_query = bind_bias(self, &made, "bq", MHA_LAYER_BIAS_QUERY),
-        .bias_key = bind_bias(self, &made, "bk", MHA_LAYER_BIAS_KEY),
-        .bias_value = bind_bias(self, &made, "bv", MHA_LAYER_BIAS_VALUE),
-        .bias_output = bind_bias(self, &made, "bo", MHA_LAYER_BIAS_OUTPUT),
-    };
+    bind_weights(self, &made, (const char *const[]){ "wq", "wk", "wv", "wo" },
+                 (const char *const[]){ "bq", "bk", "bv", "bo" });
     give_output(self, &made, "y", weight_length(self, "wo", 0));
     run(self, &made);
 }

@@ -1,0 +1,435 @@
+/* Attention cases: their data, their place in memory, the limits of their errors. */
+#include "attention_case.h"
+
+#include <criterion/criterion.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *allocate(size_t count, size_t size)
+{
+    void *memory = calloc(count ? count : 1, size);
+    cr_assert(memory, "no memory for %zu elements of %zu bytes", count, size);
+    return memory;
+}
+
+static size_t count_of(const size_t shape[4])
+{
+    return shape[0] * shape[1] * shape[2] * shape[3];
+}
+
+static size_t rows_of(const attention_data *data)
+{
+    return data->desc.batch * data->desc.heads * data->query_len;
+}
+
+static void say_name(attention_data *data)
+{
+    static const char *const layouts[NUM_LAYOUTS] = { "packed", "rows", "len first", "qkv",
+                                                      "gaps" };
+    const attention_case *c = &data->given;
+    const mha_attention_desc *d = &data->desc;
+    snprintf(data->name, sizeof data->name,
+             "seed %llu: b%zu h%zu/%zu q%zu/%zu k%zu/%zu d%zu v%zu uses %03llx diagonal %d windows "
+             "%zu,%zu broadcasts %x,%x scale %g softcap %g gemm %d %s %s%s",
+             (unsigned long long)c->seed, d->batch, d->heads, d->kv_heads, data->query_len,
+             d->query_len, data->key_len, d->key_len, d->head_dim, d->value_dim,
+             (unsigned long long)d->uses, (int)d->diagonal, d->window_left, d->window_right,
+             d->bias_broadcast, d->mask_broadcast, (double)d->scale, (double)d->softcap,
+             (int)d->gemm, layouts[c->layout], fill_kind_name(c->fill),
+             c->lengths_on_device ? " lengths on device" : "");
+}
+
+/* Lengths that a host array may have, or some that are out of range as well. */
+static int32_t *lengths(const attention_data *data, size_t count, uint64_t seed)
+{
+    int32_t *array = allocate(count, sizeof *array);
+    const int32_t beyond = data->given.lengths_on_device ? 3 : 0;
+    fill_lengths(array, count, seed, (int32_t)data->key_len + 2 * beyond);
+    for (size_t i = 0; i < count; i++)
+        array[i] -= beyond;
+    return array;
+}
+
+static void fill_options(attention_data *data)
+{
+    const mha_attention_desc *d = &data->desc;
+    const uint64_t seed = data->given.seed;
+    const size_t scores[4] = { d->batch, d->heads, data->query_len, data->key_len };
+    for (int axis = 0; axis < 4; axis++) {
+        data->bias_shape[axis] = d->bias_broadcast >> axis & 1 ? 1 : scores[axis];
+        data->mask_shape[axis] = d->mask_broadcast >> axis & 1 ? 1 : scores[axis];
+    }
+    const size_t biases = count_of(data->bias_shape);
+    const size_t masks = count_of(data->mask_shape);
+    data->bias = allocate(biases, sizeof(float));
+    data->mask = allocate(biases > masks ? biases : masks, 1);
+    fill_uniform(data->bias, biases, seed + 4, -2, 2);
+    fill_mask(data->mask, biases, seed + 5, 0.1);
+    for (size_t i = 0; i < biases; i++)
+        data->bias[i] = data->mask[i] ? -INFINITY : data->bias[i];
+    fill_mask(data->mask, masks, seed + 6, 0.7);
+    for (size_t i = 0; i < masks; i++)
+        data->mask[i] *= (unsigned char)(1 + i % 255); /* any byte but 0 allows */
+    data->key_lengths = lengths(data, d->batch, seed + 7);
+    data->per_query = lengths(data, d->batch * data->query_len, seed + 8);
+}
+
+attention_data *attention_data_new(const attention_case *given)
+{
+    attention_data *data = allocate(1, sizeof *data);
+    data->given = *given;
+    data->desc = reference_attention_resolve(&given->desc);
+    const mha_attention_desc *d = &data->desc;
+    data->query_len = given->query_len ? given->query_len : d->query_len;
+    data->key_len = given->key_len ? given->key_len : d->key_len;
+    say_name(data);
+
+    const size_t queries = rows_of(data);
+    const size_t keys = d->batch * d->kv_heads * data->key_len;
+    data->query = allocate(queries * d->head_dim, sizeof(float));
+    data->key = allocate(keys * d->head_dim, sizeof(float));
+    data->value = allocate(keys * d->value_dim, sizeof(float));
+    fill_floats(data->query, queries * d->head_dim, given->seed + 1, given->fill);
+    fill_floats(data->key, keys * d->head_dim, given->seed + 2, given->fill);
+    fill_floats(data->value, keys * d->value_dim, given->seed + 3, given->fill);
+    fill_options(data);
+    data->output = allocate(queries * d->value_dim, sizeof(float));
+    data->probs = allocate(queries * data->key_len, sizeof(float));
+    data->lse = allocate(queries, sizeof(float));
+    data->want_output = allocate(queries * d->value_dim, sizeof(double));
+    data->want_probs = allocate(queries * data->key_len, sizeof(double));
+    data->want_lse = allocate(queries, sizeof(double));
+    data->seen = allocate(queries * data->key_len, sizeof(bool));
+    data->spoilt = allocate(queries, sizeof(bool));
+    return data;
+}
+
+void attention_data_free(attention_data *data)
+{
+    void *const arrays[] = { data->query,    data->key,         data->value,       data->bias,
+                             data->mask,     data->key_lengths, data->per_query,   data->output,
+                             data->probs,    data->lse,         data->want_output, data->want_probs,
+                             data->want_lse, data->seen,        data->spoilt,      data };
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+        free(arrays[i]);
+}
+
+/* The reference's softmax of equal scores is above 0 exactly where a key is seen. */
+static void find_seen(attention_data *data)
+{
+    const size_t count = rows_of(data) * data->key_len;
+    const size_t biases = count_of(data->bias_shape);
+    float *scores = allocate(count, sizeof *scores);
+    float *bias = allocate(biases, sizeof *bias);
+    double *probs = allocate(count, sizeof *probs);
+    for (size_t i = 0; i < biases; i++)
+        bias[i] = data->bias[i] == -INFINITY ? -INFINITY : 0;
+    const reference_args args = {
+        .query_len = data->query_len,
+        .key_len = data->key_len,
+        .bias = bias,
+        .mask = data->mask,
+        .key_lengths = data->key_lengths,
+        .key_lengths_per_query = data->per_query,
+        .probs = probs,
+    };
+    mha_attention_desc desc = data->desc;
+    desc.softcap = 0;
+    desc.scale = 0;
+    reference_softmax(&desc, &args, scores);
+    for (size_t i = 0; i < count; i++)
+        data->seen[i] = probs[i] > 0;
+    free(scores);
+    free(bias);
+    free(probs);
+}
+
+static bool *seen_at(const attention_data *data, size_t b, size_t h, size_t i, size_t j)
+{
+    return &data->seen[((b * data->desc.heads + h) * data->query_len + i) * data->key_len + j];
+}
+
+/* How many queries see a key: those of all heads that read its head. */
+static size_t count_seeing(const attention_data *data, size_t b, size_t kv_head, size_t j)
+{
+    const size_t group = data->desc.heads / data->desc.kv_heads;
+    size_t count = 0;
+    for (size_t h = kv_head * group; h < (kv_head + 1) * group; h++)
+        for (size_t i = 0; i < data->query_len; i++)
+            count += *seen_at(data, b, h, i, j);
+    return count;
+}
+
+static void spoil_key(attention_data *data, size_t b, size_t kv_head, size_t j, float with)
+{
+    const mha_attention_desc *d = &data->desc;
+    const size_t row = (b * d->kv_heads + kv_head) * data->key_len + j;
+    const size_t group = d->heads / d->kv_heads;
+    for (size_t c = 0; c < d->head_dim; c++)
+        data->key[row * d->head_dim + c] = with;
+    for (size_t c = 0; c < d->value_dim; c++)
+        data->value[row * d->value_dim + c] = with;
+    for (size_t h = kv_head * group; h < (kv_head + 1) * group; h++)
+        for (size_t i = 0; i < data->query_len; i++)
+            if (*seen_at(data, b, h, i, j))
+                data->spoilt[(b * d->heads + h) * data->query_len + i] = true;
+}
+
+void attention_data_spoil(attention_data *data)
+{
+    const mha_attention_desc *d = &data->desc;
+    find_seen(data);
+    for (size_t b = 0; b < d->batch; b++) {
+        for (size_t h = 0; h < d->kv_heads; h++) {
+            const size_t all = d->heads / d->kv_heads * data->query_len;
+            size_t least = all;
+            size_t rarest = 0;
+            for (size_t j = 0; j < data->key_len; j++) {
+                const size_t count = count_seeing(data, b, h, j);
+                if (!count)
+                    spoil_key(data, b, h, j, NAN);
+                if (count && count < least) {
+                    least = count;
+                    rarest = j;
+                }
+            }
+            if (least < all)
+                spoil_key(data, b, h, rarest, h % 2 ? INFINITY : NAN);
+        }
+    }
+}
+
+void attention_data_expect(attention_data *data)
+{
+    const reference_args args = {
+        .query_len = data->query_len,
+        .key_len = data->key_len,
+        .query = data->query,
+        .key = data->key,
+        .value = data->value,
+        .bias = data->bias,
+        .mask = data->mask,
+        .key_lengths = data->key_lengths,
+        .key_lengths_per_query = data->per_query,
+        .output = data->want_output,
+        .probs = data->want_probs,
+        .lse = data->want_lse,
+    };
+    reference_attention(&data->desc, &args);
+}
+
+static void strides_of(attention_layout layout, const size_t shape[4], size_t strides[4])
+{
+    const size_t heads = shape[1], len = shape[2], dim = shape[3];
+    const size_t row = layout == LAYOUT_ROWS        ? heads * dim
+                       : layout == LAYOUT_LEN_FIRST ? shape[0] * heads * dim
+                                                    : dim + 3;
+    const size_t head = layout == LAYOUT_GAPS ? row * len + 5 : dim;
+    const size_t batch = layout == LAYOUT_ROWS        ? row * len
+                         : layout == LAYOUT_LEN_FIRST ? heads * dim
+                                                      : head * heads + 7;
+    const size_t all[4] = { batch, head, row, 1 };
+    /* The stride of an axis of length 1 is not read. */
+    for (int axis = 0; axis < 4; axis++)
+        strides[axis] = shape[axis] == 1 ? 987654321 : all[axis];
+}
+
+/* `data` NULL: an output. */
+static device_tensor place(device *d, attention_layout layout, const size_t shape[4], size_t bytes,
+                           const void *data)
+{
+    size_t strides[4];
+    strides_of(layout, shape, strides);
+    const size_t *given = layout == LAYOUT_PACKED ? NULL : strides;
+    return data ? device_input(d, shape, given, bytes, data)
+                : device_output(d, shape, given, bytes);
+}
+
+static mha_lengths place_lengths(device *d, const attention_data *data, const int32_t *array,
+                                 size_t count)
+{
+    if (!data->given.lengths_on_device)
+        return (mha_lengths){ .host = array };
+    const device_tensor tensor =
+        device_input(d, (size_t[]){ 1, 1, 1, count }, NULL, sizeof *array, array);
+    return (mha_lengths){ .buffer = device_buffer(&tensor), .offset = tensor.offset };
+}
+
+static void place_options(device *d, const attention_data *data, attention_tensors *to)
+{
+    const mha_attention_desc *desc = &data->desc;
+    const size_t scores[4] = { desc->batch, desc->heads, data->query_len, data->key_len };
+    const size_t rows[4] = { desc->batch, desc->heads, data->query_len, 1 };
+    const attention_layout layout = data->given.layout;
+    const attention_layout option =
+        layout == LAYOUT_ROWS || layout == LAYOUT_GAPS ? LAYOUT_GAPS : LAYOUT_PACKED;
+    const uint64_t uses = desc->uses;
+    if (uses & MHA_USES_BIAS) {
+        const device_tensor bias = place(d, option, data->bias_shape, sizeof(float), data->bias);
+        to->args.bias = device_arg(&bias);
+    }
+    if (uses & MHA_USES_MASK) {
+        const device_tensor mask = place(d, option, data->mask_shape, 1, data->mask);
+        to->args.mask = device_arg(&mask);
+    }
+    if (uses & MHA_USES_PROBS) {
+        to->probs = place(d, option, scores, sizeof(float), NULL);
+        to->args.probs = device_arg(&to->probs);
+    }
+    if (uses & MHA_USES_LSE) {
+        to->lse = place(d, option, rows, sizeof(float), NULL);
+        to->args.lse = device_arg(&to->lse);
+    }
+    if (uses & MHA_USES_KEY_LENGTHS)
+        to->args.key_lengths = place_lengths(d, data, data->key_lengths, desc->batch);
+    if (uses & MHA_USES_KEY_LENGTHS_PER_QUERY)
+        to->args.key_lengths_per_query =
+            place_lengths(d, data, data->per_query, desc->batch * data->query_len);
+}
+
+/* One row of the buffer is all heads of query, key and value of a position. */
+static void place_qkv(device *d, const attention_data *data, const size_t query[4],
+                      const size_t key[4], mha_attention_args *args)
+{
+    const size_t dim = query[3], len = query[2];
+    const size_t row = (query[1] + 2 * key[1]) * dim;
+    const size_t strides[4] = { len * row, dim, row, 1 };
+    device_block *block = device_block_new(d, query[0] * len * row, sizeof(float));
+    const size_t first_key = query[1] * dim;
+    const size_t first_value = first_key + key[1] * dim;
+    const device_tensor tensors[] = {
+        device_place(d, block, 0, query, strides, data->query),
+        device_place(d, block, first_key, key, strides, data->key),
+        device_place(d, block, first_value, key, strides, data->value),
+    };
+    args->query = device_arg(&tensors[0]);
+    args->key = device_arg(&tensors[1]);
+    args->value = device_arg(&tensors[2]);
+}
+
+attention_tensors attention_place(device *d, const attention_data *data)
+{
+    const mha_attention_desc *desc = &data->desc;
+    const size_t query[4] = { desc->batch, desc->heads, data->query_len, desc->head_dim };
+    const size_t key[4] = { desc->batch, desc->kv_heads, data->key_len, desc->head_dim };
+    const size_t value[4] = { desc->batch, desc->kv_heads, data->key_len, desc->value_dim };
+    const size_t output[4] = { desc->batch, desc->heads, data->query_len, desc->value_dim };
+    attention_tensors to = { .args = { .query_len = data->given.query_len,
+                                       .key_len = data->given.key_len } };
+    attention_layout layout = data->given.layout;
+    const bool together = layout == LAYOUT_QKV && data->query_len == data->key_len &&
+                          desc->head_dim == desc->value_dim;
+    if (layout == LAYOUT_QKV)
+        layout = LAYOUT_ROWS;
+    if (together) {
+        place_qkv(d, data, query, key, &to.args);
+    } else {
+        const device_tensor tensors[] = {
+            place(d, layout, query, sizeof(float), data->query),
+            place(d, layout, key, sizeof(float), data->key),
+            place(d, layout, value, sizeof(float), data->value),
+        };
+        to.args.query = device_arg(&tensors[0]);
+        to.args.key = device_arg(&tensors[1]);
+        to.args.value = device_arg(&tensors[2]);
+    }
+    to.output = place(d, layout, output, sizeof(float), NULL);
+    to.args.output = device_arg(&to.output);
+    place_options(d, data, &to);
+    return to;
+}
+
+void attention_run(device *d, attention_data *data)
+{
+    mha_attention *attention = NULL;
+    mha_status status = mha_attention_create(&attention, d->context, &data->given.desc);
+    cr_assert_eq(status, MHA_OK, "%s: create: %s", data->name, d->sentence);
+    const attention_tensors tensors = attention_place(d, data);
+    mha_call call = device_call(d, mha_attention_workspace(attention));
+    call.stage = data->stage;
+    call.stage_data = data->stage_data;
+    status = mha_attention_enqueue(attention, &tensors.args, &call);
+    cr_assert_eq(status, MHA_OK, "%s: enqueue: %s", data->name, d->sentence);
+    mha_attention_destroy(&attention); /* while its work may still run */
+    device_read(d, &tensors.output, data->output);
+    if (data->desc.uses & MHA_USES_PROBS)
+        device_read(d, &tensors.probs, data->probs);
+    if (data->desc.uses & MHA_USES_LSE)
+        device_read(d, &tensors.lse, data->lse);
+    device_expect_guards(d, data->name);
+    device_forget(d);
+}
+
+/* The limit of the error of a score. What is not finite is in no row that is compared. */
+static double score_limit(const attention_data *data)
+{
+    const mha_attention_desc *d = &data->desc;
+    const double scale = d->scale != 0 ? fabs(d->scale) : 1 / sqrt((double)d->head_dim);
+    const double query = compare_norm(data->query, rows_of(data), d->head_dim);
+    const double key = compare_norm(data->key, d->batch * d->kv_heads * data->key_len, d->head_dim);
+    const double bias =
+        d->uses & MHA_USES_BIAS ? compare_largest(data->bias, count_of(data->bias_shape)) : 0;
+    return reference_limit(d->head_dim, scale * query * key) +
+           reference_limit(1, bias + d->softcap) + (double)d->head_dim * FLT_MIN;
+}
+
+/* An error of `score` in each score changes a probability p by at most this. */
+static double prob_limit(double score, double p)
+{
+    return fmin(1, p * (1 - p) * expm1(2 * score));
+}
+
+static bool compare_row(const attention_data *data, size_t row, double score, double largest,
+                        compare_worst *worst)
+{
+    const uint64_t uses = data->desc.uses;
+    const size_t keys = data->key_len;
+    const size_t dim = data->desc.value_dim;
+    const double *want = data->want_probs + row * keys;
+    double sum = 0;
+    bool good = true;
+    for (size_t j = 0; j < keys; j++) {
+        const double limit = prob_limit(score, want[j]);
+        sum += limit;
+        if (good && uses & MHA_USES_PROBS)
+            good = compare_one(data->name, "probs", row * keys + j, data->probs[row * keys + j],
+                               want[j], limit + reference_limit(keys, want[j]) + FLT_MIN, worst);
+    }
+    if (good && uses & MHA_USES_LSE)
+        good = compare_one(data->name, "lse", row, data->lse[row], data->want_lse[row],
+                           score + reference_limit(keys, 1) +
+                               reference_limit(1, fmin(FLT_MAX, fabs(data->want_lse[row]))),
+                           worst);
+    const double limit =
+        largest * fmin(2, sum) + reference_limit(keys, largest) + (double)keys * FLT_MIN;
+    for (size_t c = row * dim; good && c < (row + 1) * dim; c++)
+        good = compare_one(data->name, "output", c, data->output[c], data->want_output[c], limit,
+                           worst);
+    return good;
+}
+
+bool attention_compare(const attention_data *data, compare_worst *worst)
+{
+    const mha_attention_desc *d = &data->desc;
+    const double score = score_limit(data);
+    const double largest =
+        compare_largest(data->value, d->batch * d->kv_heads * data->key_len * d->value_dim);
+    for (size_t row = 0; row < rows_of(data); row++)
+        if (!data->spoilt[row] && !compare_row(data, row, score, largest, worst))
+            return false;
+    return true;
+}
+
+bool attention_check(device *d, const attention_case *given, compare_worst *worst)
+{
+    attention_data *data = attention_data_new(given);
+    attention_data_spoil(data);
+    attention_data_expect(data);
+    attention_run(d, data);
+    const bool good = attention_compare(data, worst);
+    attention_data_free(data);
+    return good;
+}
