@@ -32,20 +32,23 @@ typedef struct program {
     mha_layer *layer;
 } program;
 
-static void print_message(void *data, mha_log_level level, const char *text) {
+static void print_message(void *data, mha_log_level level, const char *text)
+{
     (void)data;
     fprintf(stderr, "%s: %s\n", level == MHA_LOG_ERROR ? "error" : "note", text);
 }
 
 /* OpenCL's codes are statuses of the library too, so that one chain carries both. */
-static mha_status report(mha_status status, const char *step) {
+static mha_status report(mha_status status, const char *step)
+{
     if (status)
         fprintf(stderr, "%s: %s, %s\n", step, mha_status_name(status), mha_status_text(status));
     return status;
 }
 
 /* The device that the library would choose, but in a context of our own. */
-static mha_status open_device(program *p) {
+static mha_status open_device(program *p)
+{
     const mha_log log = { .fn = print_message };
     mha_device_info infos[64];
     size_t count = 0;
@@ -66,12 +69,14 @@ static mha_status open_device(program *p) {
 }
 
 /* A buffer with a copy of `data`, or of undefined content. */
-static cl_mem make_buffer(program *p, size_t bytes, void *data, mha_status *status) {
+static cl_mem make_buffer(program *p, size_t bytes, void *data, mha_status *status)
+{
     const cl_mem_flags flags = CL_MEM_READ_WRITE | (data ? CL_MEM_COPY_HOST_PTR : 0);
     return *status ? NULL : clCreateBuffer(p->cl, flags, bytes, data, status);
 }
 
-static mha_status make_buffers(program *p) {
+static mha_status make_buffers(program *p)
+{
     mha_status status = MHA_OK;
     p->input = make_buffer(p, sizeof input, NULL, &status);
     p->output = make_buffer(p, sizeof output, NULL, &status);
@@ -82,7 +87,8 @@ static mha_status make_buffers(program *p) {
     return report(status, "making buffers");
 }
 
-static mha_status make_layer(program *p) {
+static mha_status make_layer(program *p)
+{
     const mha_context_options options = { .cl = p->cl,
                                           .device = p->device,
                                           .log = { .fn = print_message } };
@@ -105,7 +111,8 @@ static mha_status make_layer(program *p) {
 
 /* Upload, load and layer follow each other in one in-order queue; the events are only there to show
  * where they go, and would be needed between queues. */
-static mha_status run_layer(program *p) {
+static mha_status run_layer(program *p)
+{
     cl_event uploaded = NULL, done = NULL;
     const mha_layer_weights weights = { .query.buffer = p->weights[0],
                                         .key.buffer = p->weights[1],
@@ -143,7 +150,8 @@ static mha_status run_layer(program *p) {
     return report(status, "running the layer");
 }
 
-static void release(program *p) {
+static void release(program *p)
+{
     mha_layer_destroy(&p->layer);
     mha_context_destroy(&p->context);
     const cl_mem buffers[] = { p->input,      p->output,     p->probs,      p->workspace,
@@ -160,11 +168,13 @@ static void release(program *p) {
     mha_clblast_clear();
 }
 
-static float random_float(void) {
+static float random_float(void)
+{
     return (float)rand() / (float)RAND_MAX - 0.5f;
 }
 
-static void fill(void) {
+static void fill(void)
+{
     for (int i = 0; i < BATCH * LEN * WIDTH; i++)
         (&input[0][0][0])[i] = 2 * random_float();
     for (int i = 0; i < 2 * WIDTH * WIDTH; i++)
@@ -174,12 +184,14 @@ static void fill(void) {
 }
 
 /* NaN counts as the largest of all. */
-static double larger(double a, double b) {
+static double larger(double a, double b)
+{
     return b > a || isnan(b) ? b : a;
 }
 
 /* The largest difference of a sum of probabilities from 1, and of an output from its mean. */
-static void compare(double *worst_sum, double *worst_output) {
+static void compare(double *worst_sum, double *worst_output)
+{
     for (int row = 0; row < BATCH * HEADS * LEN; row++) {
         const int b = row / (HEADS * LEN), h = row / LEN % HEADS, i = row % LEN;
         double sum = 0;
@@ -195,7 +207,8 @@ static void compare(double *worst_sum, double *worst_output) {
     }
 }
 
-int main(void) {
+int main(void)
+{
     program p = { 0 };
     fill();
     mha_status status = open_device(&p);

@@ -12,12 +12,14 @@ enum {
 static float query[HEADS][QUERIES][DIM], key[HEADS][KEYS][DIM], value[HEADS][KEYS][DIM];
 static float output[HEADS][QUERIES][DIM], probs[HEADS][QUERIES][KEYS];
 
-static void print_message(void *data, mha_log_level level, const char *text) {
+static void print_message(void *data, mha_log_level level, const char *text)
+{
     fprintf(stderr, "libmha: %s\n", text);
     (void)data, (void)level;
 }
 
-int main(void) {
+int main(void)
+{
     query[0][0][0] = key[0][1][0] = 4; /* in head 0 query 0 looks for key 1; the others for none */
     for (int i = 0; i < HEADS * KEYS; i++)
         value[i / KEYS][i % KEYS][0] = (float)(i % KEYS);

@@ -1,10 +1,9 @@
-/* One attention on device memory and what the reference says of it, for tests that go through
- * many: any layout, any options, with NaN wherever nothing may be read. */
+/* The data of an attention and what the reference says of it, for tests that go through many: any
+ * options, with NaN wherever a query must not look. */
 #ifndef MHA_TESTS_ATTENTION_CASE_H
 #define MHA_TESTS_ATTENTION_CASE_H
 
 #include "compare.h"
-#include "device_memory.h"
 #include "fill.h"
 #include "reference.h"
 
@@ -57,20 +56,7 @@ void attention_data_spoil(attention_data *data);
 /* Asks the reference. */
 void attention_data_expect(attention_data *data);
 
-/* Tensors of the inputs and outputs on the device, and the arguments that name them. */
-typedef struct attention_tensors {
-    device_tensor output, probs, lse;
-    mha_attention_args args;
-} attention_tensors;
-attention_tensors attention_place(device *d, const attention_data *data);
-
-/* Makes the attention, enqueues, reads the results, looks at the guards; releases all. */
-void attention_run(device *d, attention_data *data);
-
 /* Compares output, and probs and lse where they are used. */
 bool attention_compare(const attention_data *data, compare_worst *worst);
-
-/* All of it: new, spoil, expect, run, compare, free. */
-bool attention_check(device *d, const attention_case *given, compare_worst *worst);
 
 #endif

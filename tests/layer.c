@@ -210,7 +210,8 @@ static struct _cl_icd_dispatch mine;
 
 /* Counts a call and says whether it is the one to fail. Two threads may both step below zero, but
  * only one of them takes it from 1 to 0. */
-static bool fails(enum function at, cl_int *code) {
+static bool fails(enum function at, cl_int *code)
+{
     atomic_fetch_add(&counts[at], 1);
     if (atomic_load(&fail_in[at]) <= 0 || atomic_fetch_sub(&fail_in[at], 1) != 1)
         return false;
@@ -219,46 +220,51 @@ static bool fails(enum function at, cl_int *code) {
 }
 
 #define STATUS_BODY(name, params, args)                          \
-    static cl_int CL_API_CALL name##_watched params {            \
+    static cl_int CL_API_CALL name##_watched params              \
+    {                                                            \
         cl_int code;                                             \
         return fails(at_##name, &code) ? code : next->name args; \
     }
-#define EVENT_BODY(name, params, args)                \
-    static cl_int CL_API_CALL name##_watched params { \
-        cl_int code;                                  \
-        if (fails(at_##name, &code))                  \
-            return code;                              \
-        code = next->name args;                       \
-        if (code == CL_SUCCESS && event)              \
-            atomic_fetch_add(&live[of_cl_event], 1);  \
-        return code;                                  \
+#define EVENT_BODY(name, params, args)               \
+    static cl_int CL_API_CALL name##_watched params  \
+    {                                                \
+        cl_int code;                                 \
+        if (fails(at_##name, &code))                 \
+            return code;                             \
+        code = next->name args;                      \
+        if (code == CL_SUCCESS && event)             \
+            atomic_fetch_add(&live[of_cl_event], 1); \
+        return code;                                 \
     }
-#define OBJECT_BODY(name, type, params, args)       \
-    static type CL_API_CALL name##_watched params { \
-        cl_int code;                                \
-        if (fails(at_##name, &code)) {              \
-            if (error)                              \
-                *error = code;                      \
-            return NULL;                            \
-        }                                           \
-        type object = next->name args;              \
-        if (object)                                 \
-            atomic_fetch_add(&live[of_##type], 1);  \
-        return object;                              \
+#define OBJECT_BODY(name, type, params, args)      \
+    static type CL_API_CALL name##_watched params  \
+    {                                              \
+        cl_int code;                               \
+        if (fails(at_##name, &code)) {             \
+            if (error)                             \
+                *error = code;                     \
+            return NULL;                           \
+        }                                          \
+        type object = next->name args;             \
+        if (object)                                \
+            atomic_fetch_add(&live[of_##type], 1); \
+        return object;                             \
     }
-#define REFERENCE_BODY(name, type, delta)                   \
-    static cl_int CL_API_CALL name##_watched(type object) { \
-        cl_int code;                                        \
-        if (fails(at_##name, &code))                        \
-            return code;                                    \
-        code = next->name(object);                          \
-        if (code == CL_SUCCESS)                             \
-            atomic_fetch_add(&live[of_##type], delta);      \
-        return code;                                        \
+#define REFERENCE_BODY(name, type, delta)                 \
+    static cl_int CL_API_CALL name##_watched(type object) \
+    {                                                     \
+        cl_int code;                                      \
+        if (fails(at_##name, &code))                      \
+            return code;                                  \
+        code = next->name(object);                        \
+        if (code == CL_SUCCESS)                           \
+            atomic_fetch_add(&live[of_##type], delta);    \
+        return code;                                      \
     }
 CALLS(STATUS_BODY, EVENT_BODY, OBJECT_BODY, REFERENCE_BODY)
 
-static void change_answer(cl_device_info name, void *value, size_t size) {
+static void change_answer(cl_device_info name, void *value, size_t size)
+{
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         if (atomic_load(&answers[i].name) != name)
             continue;
@@ -272,7 +278,8 @@ static void change_answer(cl_device_info name, void *value, size_t size) {
 }
 
 static cl_int CL_API_CALL clGetDeviceInfo_watched(cl_device_id device, cl_device_info name,
-                                                  size_t size, void *value, size_t *needed) {
+                                                  size_t size, void *value, size_t *needed)
+{
     cl_int code;
     if (fails(at_clGetDeviceInfo, &code))
         return code;
@@ -288,7 +295,8 @@ static cl_int CL_API_CALL clGetDeviceInfo_watched(cl_device_id device, cl_device
 static void *CL_API_CALL clEnqueueMapBuffer_watched(cl_command_queue queue, cl_mem mem,
                                                     cl_bool blocking, cl_map_flags flags,
                                                     size_t offset, size_t size, WAITS,
-                                                    cl_event *event, cl_int *error) {
+                                                    cl_event *event, cl_int *error)
+{
     cl_int code;
     if (fails(at_clEnqueueMapBuffer, &code)) {
         if (error)
@@ -305,7 +313,8 @@ static void *CL_API_CALL clEnqueueMapBuffer_watched(cl_command_queue queue, cl_m
 /* ---------------------------------------------------------------- what the loader looks for -- */
 
 CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info name, size_t size, void *value,
-                                               size_t *needed) {
+                                               size_t *needed)
+{
     const cl_layer_api_version version = CL_LAYER_API_VERSION_100;
     if (name != CL_LAYER_API_VERSION || (value && size < sizeof version))
         return CL_INVALID_VALUE;
@@ -322,7 +331,8 @@ CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info name, size_t size, 
 CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint num_entries,
                                             const struct _cl_icd_dispatch *target,
                                             cl_uint *num_entries_ret,
-                                            const struct _cl_icd_dispatch **layer) {
+                                            const struct _cl_icd_dispatch **layer)
+{
     /* The loader's table may be older, and shorter, than this header's. */
     const size_t bytes = num_entries * sizeof(void *);
     memcpy(&mine, target, bytes < sizeof mine ? bytes : sizeof mine);
@@ -337,7 +347,8 @@ CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint num_entries,
 
 /* --------------------------------------------------------------------------- for the tests -- */
 
-static size_t find(const char *const *names, size_t count, const char *name) {
+static size_t find(const char *const *names, size_t count, const char *name)
+{
     for (size_t i = 0; i < count; i++) {
         if (strcmp(names[i], name) == 0)
             return i;
@@ -346,7 +357,8 @@ static size_t find(const char *const *names, size_t count, const char *name) {
     abort();
 }
 
-void layer_start(void) {
+void layer_start(void)
+{
     Dl_info here;
     /* By address, since only the dynamic linker knows where this file was found. The loader opens
      * the same file again and gets this very object. */
@@ -356,11 +368,13 @@ void layer_start(void) {
     }
 }
 
-bool layer_active(void) {
+bool layer_active(void)
+{
     return atomic_load(&active);
 }
 
-void layer_reset(void) {
+void layer_reset(void)
+{
     for (size_t i = 0; i < functions; i++) {
         atomic_store(&counts[i], 0);
         atomic_store(&fail_in[i], 0);
@@ -369,24 +383,28 @@ void layer_reset(void) {
         atomic_store(&answers[i].name, 0);
 }
 
-long layer_count(const char *function) {
+long layer_count(const char *function)
+{
     return atomic_load(&counts[find(function_names, functions, function)]);
 }
 
-void layer_fail(const char *function, long nth, cl_int code) {
+void layer_fail(const char *function, long nth, cl_int code)
+{
     const size_t at = find(function_names, functions, function);
     atomic_store(&fail_code[at], code);
     atomic_store(&fail_in[at], nth);
 }
 
-long layer_pending(void) {
+long layer_pending(void)
+{
     long pending = 0;
     for (size_t i = 0; i < functions; i++)
         pending += atomic_load(&fail_in[i]) > 0;
     return pending;
 }
 
-long layer_live(const char *type) {
+long layer_live(const char *type)
+{
     if (type)
         return atomic_load(&live[find(type_names, types, type)]);
     long all = 0;
@@ -395,7 +413,8 @@ long layer_live(const char *type) {
     return all;
 }
 
-void layer_answer(cl_device_info name, size_t value) {
+void layer_answer(cl_device_info name, size_t value)
+{
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         const cl_uint there = atomic_load(&answers[i].name);
         if (there != 0 && there != name)
@@ -408,6 +427,7 @@ void layer_answer(cl_device_info name, size_t value) {
     abort();
 }
 
-const char *layer_function(size_t index) {
+const char *layer_function(size_t index)
+{
     return index < functions ? function_names[index] : NULL;
 }

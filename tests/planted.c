@@ -14,7 +14,8 @@
 static volatile size_t items = ITEMS;
 static void *volatile kept;
 
-static int do_host_fault(const char *fault) {
+static int do_host_fault(const char *fault)
+{
     if (strcmp(fault, "heap") == 0) {
         char *bytes = malloc(items);
         if (bytes)
@@ -33,14 +34,16 @@ static int do_host_fault(const char *fault) {
     return 0;
 }
 
-static void need(cl_int code, const char *step) {
+static void need(cl_int code, const char *step)
+{
     if (code == CL_SUCCESS)
         return;
     fprintf(stderr, "planted: %s: OpenCL status %d\n", step, code);
     exit(2);
 }
 
-static char *read_file(const char *path) {
+static char *read_file(const char *path)
+{
     static char text[8192];
     FILE *file = fopen(path, "r");
     const size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
@@ -51,7 +54,8 @@ static char *read_file(const char *path) {
 }
 
 /* One work-group of ITEMS on the first device of the first platform that has one. */
-static cl_context make_context(cl_device_id *device) {
+static cl_context make_context(cl_device_id *device)
+{
     cl_platform_id platforms[16];
     cl_uint count = 0;
     need(clGetPlatformIDs(16, platforms, &count), "clGetPlatformIDs");
@@ -64,7 +68,8 @@ static cl_context make_context(cl_device_id *device) {
     return context;
 }
 
-static void launch(const char *fault, const char *path) {
+static void launch(const char *fault, const char *path)
+{
     cl_int code = CL_SUCCESS;
     cl_device_id device = NULL;
     cl_context context = make_context(&device);
@@ -92,7 +97,8 @@ static void launch(const char *fault, const char *path) {
     clReleaseContext(context);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     if (argc != 3)
         return do_host_fault(argc == 2 ? argv[1] : "");
     launch(argv[1], argv[2]);

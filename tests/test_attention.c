@@ -1,2 +1,232 @@
-/* Tests of attention. */
+/* Attention on device memory against the reference: options, layouts and lengths in a seeded cross.
+ * Properties of attention are in test_attention_rules.c. */
+#include "attention_place.h"
+
 #include <criterion/criterion.h>
+
+enum {
+    CROSS_SEEDS = 120,
+    DIAGONAL_USES = MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT,
+    EVERY_USE = 0x1ff
+};
+
+/* Not all sets of options: each is a program of its own, and a third of a second where it is not
+ * kept yet. */
+static const uint64_t sets_of_uses[] = {
+    0,
+    MHA_USES_KEY_LENGTHS,
+    MHA_USES_KEY_LENGTHS_PER_QUERY,
+    MHA_USES_BIAS,
+    MHA_USES_MASK,
+    MHA_USES_CAUSAL,
+    MHA_USES_CAUSAL | MHA_USES_KEY_LENGTHS,
+    MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT,
+    MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT,
+    MHA_USES_WINDOW_RIGHT | MHA_USES_KEY_LENGTHS_PER_QUERY,
+    MHA_USES_MASK | MHA_USES_WINDOW_LEFT | MHA_USES_KEY_LENGTHS,
+    MHA_USES_BIAS | MHA_USES_MASK | MHA_USES_CAUSAL,
+    EVERY_USE,
+};
+
+static size_t pick_length(uint64_t seed, unsigned number)
+{
+    static const size_t lengths[] = { 1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65 };
+    return lengths[compare_pick(seed, number, sizeof lengths / sizeof lengths[0])];
+}
+
+static size_t pick_window(uint64_t seed, unsigned number)
+{
+    static const size_t windows[] = { 0, 1, 3, 16, 64, SIZE_MAX };
+    return windows[compare_pick(seed, number, sizeof windows / sizeof windows[0])];
+}
+
+/* What follows from the bits of `uses`, else 0. */
+static void pick_options(mha_attention_desc *desc, uint64_t seed)
+{
+    static const float softcaps[] = { 0, 0, 0, 2.5f };
+    static const float scales[] = { 0, 0, 0.75f, -0.5f };
+    const uint64_t uses =
+        sets_of_uses[compare_pick(seed, 10, sizeof sets_of_uses / sizeof sets_of_uses[0])];
+    desc->uses = uses;
+    if (compare_pick(seed, 11, 2))
+        desc->uses |= MHA_USES_PROBS;
+    if (compare_pick(seed, 12, 2))
+        desc->uses |= MHA_USES_LSE;
+    if (uses & DIAGONAL_USES)
+        desc->diagonal = compare_pick(seed, 13, 2) ? MHA_TOP_LEFT : MHA_BOTTOM_RIGHT;
+    if (uses & MHA_USES_WINDOW_LEFT)
+        desc->window_left = pick_window(seed, 14);
+    if (uses & MHA_USES_WINDOW_RIGHT)
+        desc->window_right = pick_window(seed, 15);
+    if (uses & MHA_USES_BIAS)
+        desc->bias_broadcast = (unsigned)compare_pick(seed, 16, 16);
+    if (uses & MHA_USES_MASK)
+        desc->mask_broadcast = (unsigned)compare_pick(seed, 17, 16);
+    desc->softcap = softcaps[compare_pick(seed, 18, 4)];
+    desc->scale = scales[compare_pick(seed, 19, 4)];
+}
+
+static attention_case pick_case(uint64_t seed, mha_gemm_by gemm)
+{
+    static const size_t dims[] = { 1, 3, 16, 17, 32, 33, 64, 65, 130 };
+    const size_t num_dims = sizeof dims / sizeof dims[0];
+    attention_case c = { .seed = seed * 16 };
+    mha_attention_desc *desc = &c.desc;
+    desc->batch = 1 + compare_pick(seed, 0, 3);
+    desc->kv_heads = 1 + compare_pick(seed, 1, 3);
+    desc->heads = desc->kv_heads * (1 + compare_pick(seed, 2, 3));
+    c.query_len = pick_length(seed, 3);
+    c.key_len = compare_pick(seed, 4, 3) ? pick_length(seed, 5) : c.query_len;
+    desc->query_len = c.query_len + 3 * compare_pick(seed, 6, 2);
+    desc->key_len = c.key_len + 5 * compare_pick(seed, 7, 2);
+    desc->head_dim = dims[compare_pick(seed, 8, num_dims)];
+    desc->value_dim = compare_pick(seed, 20, 2) ? 0 : dims[compare_pick(seed, 9, num_dims)];
+    desc->gemm = gemm;
+    pick_options(desc, seed);
+    c.layout = (attention_layout)compare_pick(seed, 21, NUM_LAYOUTS);
+    c.fill = (fill_kind)compare_pick(seed, 22, 2 * FILL_KINDS);
+    if (c.fill >= FILL_KINDS)
+        c.fill = FILL_NORMAL;
+    c.lengths_on_device = compare_pick(seed, 23, 2);
+    return c;
+}
+
+Test(attention, cross)
+{
+    device d;
+    compare_worst worst = { 0 };
+    device_open(&d);
+    for (size_t n = 0; n < CROSS_SEEDS; n++)
+        for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++) {
+            const attention_case c = pick_case(1000 + n, (mha_gemm_by)by);
+            attention_check(&d, &c, &worst);
+        }
+    compare_log("attention", 3 * CROSS_SEEDS, &worst);
+    device_close(&d);
+}
+
+static void check_cases(const char *test, const attention_case *cases, size_t count)
+{
+    device d;
+    compare_worst worst = { 0 };
+    device_open(&d);
+    for (size_t n = 0; n < count; n++)
+        for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++) {
+            attention_case c = cases[n];
+            c.seed = n + 1;
+            c.desc.gemm = (mha_gemm_by)by;
+            attention_check(&d, &c, &worst);
+        }
+    compare_log(test, 3 * count, &worst);
+    device_close(&d);
+}
+
+/* Each of these is empty or all but empty somewhere. */
+Test(attention, nothing_to_do)
+{
+    enum {
+        BOTH = MHA_USES_PROBS | MHA_USES_LSE
+    };
+    static const attention_case cases[] = {
+        { .desc = { .batch = 0,
+                    .heads = 2,
+                    .query_len = 3,
+                    .key_len = 4,
+                    .head_dim = 5,
+                    .uses = BOTH | MHA_USES_KEY_LENGTHS | MHA_USES_BIAS } },
+        { .desc = { .batch = 2,
+                    .heads = 2,
+                    .query_len = 0,
+                    .key_len = 4,
+                    .head_dim = 5,
+                    .uses = BOTH | MHA_USES_KEY_LENGTHS_PER_QUERY } },
+        { .desc = { .batch = 2,
+                    .heads = 2,
+                    .query_len = 3,
+                    .key_len = 0,
+                    .head_dim = 5,
+                    .uses = BOTH } },
+        { .desc = { .batch = 2,
+                    .heads = 2,
+                    .query_len = 33,
+                    .key_len = 0,
+                    .head_dim = 5,
+                    .value_dim = 65,
+                    .uses = MHA_USES_LSE | MHA_USES_MASK | MHA_USES_CAUSAL,
+                    .diagonal = MHA_BOTTOM_RIGHT },
+          .layout = LAYOUT_ROWS },
+        { .desc = { .batch = 0, .heads = 1, .query_len = 0, .key_len = 0, .head_dim = 1 } },
+        { .desc = { .batch = 1,
+                    .heads = 1,
+                    .query_len = 1,
+                    .key_len = 1,
+                    .head_dim = 1,
+                    .uses = BOTH } },
+    };
+    check_cases("attention of nothing", cases, sizeof cases / sizeof cases[0]);
+}
+
+/* Rows longer than a work-group of the softmax has items, whatever its size. */
+Test(attention, many_keys)
+{
+    static const attention_case cases[] = {
+        { .desc = { .batch = 1,
+                    .heads = 2,
+                    .kv_heads = 1,
+                    .query_len = 3,
+                    .key_len = 1030,
+                    .head_dim = 5,
+                    .uses = MHA_USES_LSE | MHA_USES_KEY_LENGTHS } },
+        { .desc = { .batch = 1,
+                    .heads = 1,
+                    .query_len = 2,
+                    .key_len = 4099,
+                    .head_dim = 3,
+                    .uses = MHA_USES_PROBS | MHA_USES_WINDOW_LEFT,
+                    .diagonal = MHA_BOTTOM_RIGHT,
+                    .window_left = 2000 } },
+        { .desc = { .batch = 1,
+                    .heads = 1,
+                    .query_len = 130,
+                    .key_len = 257,
+                    .head_dim = 64,
+                    .uses = MHA_USES_CAUSAL,
+                    .diagonal = MHA_BOTTOM_RIGHT },
+          .layout = LAYOUT_ROWS },
+    };
+    check_cases("attention to many keys", cases, sizeof cases / sizeof cases[0]);
+}
+
+/* Scores up to 1e9 in magnitude, of both signs, in all paths. */
+Test(attention, huge_scores)
+{
+    static const attention_case cases[] = {
+        { .desc = { .batch = 2,
+                    .heads = 2,
+                    .query_len = 17,
+                    .key_len = 33,
+                    .head_dim = 65,
+                    .scale = 1,
+                    .uses = MHA_USES_LSE | MHA_USES_PROBS },
+          .fill = FILL_LARGE },
+        { .desc = { .batch = 1,
+                    .heads = 2,
+                    .query_len = 33,
+                    .key_len = 33,
+                    .head_dim = 16,
+                    .scale = -1,
+                    .uses = MHA_USES_LSE | MHA_USES_CAUSAL,
+                    .diagonal = MHA_TOP_LEFT },
+          .fill = FILL_LARGE,
+          .layout = LAYOUT_QKV },
+        { .desc = { .batch = 1,
+                    .heads = 2,
+                    .query_len = 17,
+                    .key_len = 31,
+                    .head_dim = 16,
+                    .softcap = 30,
+                    .uses = MHA_USES_LSE | MHA_USES_MASK },
+          .fill = FILL_LARGE },
+    };
+    check_cases("attention with huge scores", cases, sizeof cases / sizeof cases[0]);
+}

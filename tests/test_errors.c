@@ -1,2 +1,383 @@
-/* Tests of errors. */
+/* Every rule of the create calls, of devices and statuses: the status, and one sentence that names
+ * the function and the field. */
+#include "refusal_scene.h"
+
 #include <criterion/criterion.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+TestSuite(errors, .init = scene_fill, .timeout = 120);
+
+/* One field of a desc and what it is set to. */
+typedef struct change {
+    size_t at, bytes;
+    uint64_t number;
+    float real; /* of a float, where is_real */
+    bool is_real;
+} change;
+
+#define SET_IN(type, field, value)                                                     \
+    {                                                                                  \
+        offsetof(type, field), sizeof(((type *)0)->field), (uint64_t)(value), 0, false \
+    }
+#define REAL_IN(type, field, value)                                         \
+    {                                                                       \
+        offsetof(type, field), sizeof(((type *)0)->field), 0, (value), true \
+    }
+#define SET(field, value) SET_IN(mha_attention_desc, field, value)
+#define REAL(field, value) REAL_IN(mha_attention_desc, field, value)
+
+/* A good desc with up to four changes, whether it is refused, and what the sentence must say. */
+typedef struct create_row {
+    const char *says;
+    mha_status status;
+    change changes[4];
+} create_row;
+
+typedef mha_status create_fn(void **out, mha_context *context, const void *desc);
+
+/* One kind of object: how it is made, and a desc that is good. */
+typedef struct kind {
+    const char *who;
+    create_fn *create;
+    void (*destroy)(void **object);
+    const void *good;
+    size_t bytes;
+} kind;
+
+#define KIND(what, type)                                                              \
+    static mha_status make_##what(void **out, mha_context *context, const void *desc) \
+    {                                                                                 \
+        return mha_##what##_create((mha_##what **)(void *)out, context, desc);        \
+    }                                                                                 \
+    static void destroy_##what(void **object)                                         \
+    {                                                                                 \
+        mha_##what##_destroy((mha_##what **)(void *)object);                          \
+    }
+KIND(attention, mha_attention)
+KIND(softmax, mha_softmax)
+KIND(layer, mha_layer)
+KIND(gemm, mha_gemm)
+KIND(heads, mha_heads)
+
+static const mha_layer_desc good_layer = {
+    .attention = { .batch = 2, .heads = 4, .query_len = 5, .key_len = 7 },
+    .model_width = 32,
+    .query_width = 10,
+    .projection = MHA_GEMM_KERNEL,
+};
+static const mha_gemm_desc good_gemm = {
+    .m = 5, .n = 6, .k = 7, .batch = 3, .by = MHA_GEMM_KERNEL
+};
+static const mha_heads_desc good_heads = { 2, 3, 4, 5 };
+
+#define KIND_ROW(what, good)                                                       \
+    {                                                                              \
+        "mha_" #what "_create", make_##what, destroy_##what, &(good), sizeof(good) \
+    }
+static const kind attention_kind = KIND_ROW(attention, scene_desc);
+static const kind softmax_kind = KIND_ROW(softmax, scene_desc);
+static const kind layer_kind = KIND_ROW(layer, good_layer);
+static const kind gemm_kind = KIND_ROW(gemm, good_gemm);
+static const kind heads_kind = KIND_ROW(heads, good_heads);
+
+static void apply(void *desc, const change *c)
+{
+    char *at = (char *)desc + c->at;
+    const uint32_t narrow = (uint32_t)c->number;
+    if (c->is_real)
+        memcpy(at, &c->real, sizeof c->real);
+    else if (c->bytes == sizeof narrow)
+        memcpy(at, &narrow, sizeof narrow);
+    else
+        memcpy(at, &c->number, sizeof c->number);
+}
+
+static void try_row(device *d, const kind *k, const create_row *row, size_t number)
+{
+    union {
+        mha_layer_desc largest;
+        mha_gemm_desc gemm;
+        mha_heads_desc heads;
+    } desc;
+    memcpy(&desc, k->good, k->bytes);
+    for (size_t i = 0; i < 4 && row->changes[i].bytes; i++)
+        apply(&desc, &row->changes[i]);
+    void *object = d; /* not NULL */
+    device_hush(d);
+    const mha_status status = k->create(&object, d->context, &desc);
+    cr_expect_eq(status, row->status, "%s, row %zu (%s): %s, not %s: %s", k->who, number, row->says,
+                 mha_status_name(status), mha_status_name(row->status), d->sentence);
+    cr_expect_eq(!object, !!status, "%s, row %zu (%s): out is %s", k->who, number, row->says,
+                 object ? "not NULL" : "NULL");
+    cr_expect_eq(d->sentences, !!status, "%s, row %zu (%s): %zu sentences, the last: %s", k->who,
+                 number, row->says, d->sentences, d->sentence);
+    cr_expect(!status || refusal_says(d->sentence, k->who),
+              "%s, row %zu (%s): does not name the function: %s", k->who, number, row->says,
+              d->sentence);
+    cr_expect(!status || refusal_says(d->sentence, row->says), "%s, row %zu: does not say %s: %s",
+              k->who, number, row->says, d->sentence);
+    if (!status)
+        k->destroy(&object);
+}
+
+/* All rows, each followed by a good create. */
+static void try_rows(const kind *k, const create_row *rows, size_t count)
+{
+    device d;
+    device_open(&d);
+    const create_row good = { .says = "good" };
+    for (size_t i = 0; i < count; i++) {
+        try_row(&d, k, &rows[i], i);
+        try_row(&d, k, &good, i);
+    }
+    device_close(&d);
+}
+#define TRY_ROWS(kind, rows) try_rows(kind, rows, sizeof(rows) / sizeof(rows)[0])
+
+/* Sizes of an axis that no device holds. */
+#define HUGE_AXIS(field)                                         \
+    { #field, MHA_TOO_LARGE, { SET(field, 1ull << 31) } },       \
+        { #field, MHA_TOO_LARGE, { SET(field, 1ull << 33) } },   \
+        { #field, MHA_TOO_LARGE, { SET(field, SIZE_MAX / 2) } }, \
+    {                                                            \
+#field, MHA_TOO_LARGE,                                   \
+        {                                                        \
+            SET(field, SIZE_MAX)                                 \
+        }                                                        \
+    }
+
+/* What attention and layer have in common with softmax. */
+#define EXCLUSION_ROWS                                                                   \
+    { "uses", MHA_UNSUPPORTED, { SET(uses, 1ull << 9) } },                               \
+        { "uses", MHA_UNSUPPORTED, { SET(uses, 1ull << 63) } },                          \
+        { "diagonal", MHA_INVALID_ARGUMENT, { SET(diagonal, 3) } },                      \
+        { "diagonal", MHA_INVALID_ARGUMENT, { SET(diagonal, -1) } },                     \
+        { "diagonal", MHA_INVALID_ARGUMENT, { SET(diagonal, MHA_DIAGONAL_NONE) } },      \
+        { "diagonal",                                                                    \
+          MHA_INVALID_ARGUMENT,                                                          \
+          { SET(uses, MHA_USES_WINDOW_RIGHT), SET(diagonal, 0), SET(window_left, 0),     \
+            SET(bias_broadcast, 0) } },                                                  \
+        { "diagonal",                                                                    \
+          MHA_INVALID_ARGUMENT,                                                          \
+          { SET(uses, MHA_USES_LSE), SET(window_left, 0), SET(bias_broadcast, 0) } },    \
+        { "window",                                                                      \
+          MHA_INVALID_ARGUMENT,                                                          \
+          { SET(uses, MHA_USES_CAUSAL | MHA_USES_BIAS), SET(window_left, 1) } },         \
+        { "window", MHA_INVALID_ARGUMENT, { SET(window_right, 1) } },                    \
+        { "broadcast", MHA_INVALID_ARGUMENT, { SET(bias_broadcast, 16) } },              \
+        { "broadcast", MHA_INVALID_ARGUMENT, { SET(mask_broadcast, 1u << 31) } },        \
+        { "bias",                                                                        \
+          MHA_INVALID_ARGUMENT,                                                          \
+          { SET(uses, MHA_USES_CAUSAL), SET(window_left, 0), SET(bias_broadcast, 1) } }, \
+        { "mask",                                                                        \
+          MHA_INVALID_ARGUMENT,                                                          \
+          { SET(uses, MHA_USES_CAUSAL), SET(window_left, 0), SET(bias_broadcast, 0),     \
+            SET(mask_broadcast, 1) } },                                                  \
+        { "softcap", MHA_INVALID_ARGUMENT, { REAL(softcap, -1) } },                      \
+        { "softcap", MHA_INVALID_ARGUMENT, { REAL(softcap, NAN) } },                     \
+        { "softcap", MHA_INVALID_ARGUMENT, { REAL(softcap, INFINITY) } },                \
+        { "heads", MHA_INVALID_ARGUMENT, { SET(heads, 0), SET(kv_heads, 0) } },          \
+    {                                                                                    \
+        "batch", MHA_TOO_LARGE,                                                          \
+        {                                                                                \
+            SET(batch, 1 << 20), SET(heads, 1 << 20), SET(kv_heads, 1)                   \
+        }                                                                                \
+    }
+
+static const create_row attention_rows[] = {
+    EXCLUSION_ROWS,
+    HUGE_AXIS(batch),
+    HUGE_AXIS(heads),
+    HUGE_AXIS(kv_heads),
+    HUGE_AXIS(query_len),
+    HUGE_AXIS(key_len),
+    HUGE_AXIS(head_dim),
+    HUGE_AXIS(value_dim),
+    { "head_dim", MHA_INVALID_ARGUMENT, { SET(head_dim, 0) } },
+    { "kv_heads", MHA_INVALID_ARGUMENT, { SET(kv_heads, 3) } },
+    { "kv_heads", MHA_INVALID_ARGUMENT, { SET(kv_heads, 8) } },
+    { "size_t",
+      MHA_TOO_LARGE,
+      { SET(batch, 1 << 15), SET(heads, 1 << 15), SET(query_len, 1 << 30),
+        SET(key_len, 1 << 30) } },
+    { "size_t",
+      MHA_TOO_LARGE,
+      { SET(batch, 1 << 15), SET(heads, 1 << 15), SET(query_len, 1 << 30),
+        SET(head_dim, 1 << 30) } },
+    { "size_t",
+      MHA_TOO_LARGE,
+      { SET(batch, 1 << 15), SET(heads, 1 << 15), SET(key_len, 1 << 30),
+        SET(value_dim, 1 << 30) } },
+    { "workspace", MHA_TOO_LARGE, { SET(query_len, 1 << 20), SET(key_len, 1 << 20) } },
+    { "type", MHA_UNSUPPORTED, { SET(type, MHA_FLOAT16) } },
+    { "type", MHA_UNSUPPORTED, { SET(type, MHA_BFLOAT16) } },
+    { "key_value_type", MHA_UNSUPPORTED, { SET(key_value_type, MHA_FLOAT16) } },
+    { "bias_type", MHA_UNSUPPORTED, { SET(bias_type, MHA_BFLOAT16) } },
+    { "output_type", MHA_UNSUPPORTED, { SET(output_type, MHA_FLOAT16) } },
+    { "type", MHA_INVALID_ARGUMENT, { SET(type, 4) } },
+    { "output_type", MHA_INVALID_ARGUMENT, { SET(output_type, -1) } },
+    { "scale", MHA_INVALID_ARGUMENT, { REAL(scale, NAN) } },
+    { "scale", MHA_INVALID_ARGUMENT, { REAL(scale, -INFINITY) } },
+    { "path", MHA_INVALID_ARGUMENT, { SET(path, 2) } },
+    { "path", MHA_INVALID_ARGUMENT, { SET(path, -1) } },
+    { "gemm", MHA_INVALID_ARGUMENT, { SET(gemm, 3) } },
+    { "gemm", MHA_INVALID_ARGUMENT, { SET(gemm, -1) } },
+    /* What a window's size is, is nobody's business. */
+    { "any window", MHA_OK, { SET(window_left, SIZE_MAX) } },
+    { "a negative scale", MHA_OK, { REAL(scale, -0.5f) } },
+    { "no batch", MHA_OK, { SET(batch, 0) } },
+    { "no queries", MHA_OK, { SET(query_len, 0) } },
+    { "no keys", MHA_OK, { SET(key_len, 0) } },
+};
+
+Test(errors, attention_create)
+{
+    TRY_ROWS(&attention_kind, attention_rows);
+}
+
+static const create_row softmax_rows[] = {
+    EXCLUSION_ROWS,
+    HUGE_AXIS(batch),
+    HUGE_AXIS(heads),
+    HUGE_AXIS(query_len),
+    HUGE_AXIS(key_len),
+    { "scale", MHA_UNSUPPORTED, { REAL(scale, 2) } },
+    { "scale", MHA_UNSUPPORTED, { REAL(scale, NAN) } },
+    { "scale of 1", MHA_OK, { REAL(scale, 1) } },
+    { "ignored fields",
+      MHA_OK,
+      { SET(head_dim, 0), SET(value_dim, SIZE_MAX), SET(kv_heads, 3), SET(type, 99) } },
+    { "more ignored fields", MHA_OK, { SET(path, 99), SET(gemm, 99), SET(bias_type, 99) } },
+};
+
+Test(errors, softmax_create)
+{
+    TRY_ROWS(&softmax_kind, softmax_rows);
+}
+
+#define SET_LAYER(field, value) SET_IN(mha_layer_desc, field, value)
+#define HUGE_FIELD(field)                                                      \
+    { #field, MHA_TOO_LARGE, { SET_LAYER(attention.field, 1ull << 31) } },     \
+        { #field, MHA_TOO_LARGE, { SET_LAYER(attention.field, 1ull << 33) } }, \
+    {                                                                          \
+#field, MHA_TOO_LARGE,                                                 \
+        {                                                                      \
+            SET_LAYER(attention.field, SIZE_MAX - 3)                           \
+        }                                                                      \
+    }
+
+static const create_row layer_rows[] = {
+    { "attention.heads", MHA_INVALID_ARGUMENT, { SET_LAYER(attention.heads, 0) } },
+    { "model_width",
+      MHA_INVALID_ARGUMENT,
+      { SET_LAYER(model_width, 0), SET_LAYER(query_width, 0) } },
+    { "model_width", MHA_INVALID_ARGUMENT, { SET_LAYER(model_width, 30) } },
+    { "model_width", MHA_INVALID_ARGUMENT, { SET_LAYER(model_width, 3) } },
+    { "model_width",
+      MHA_INVALID_ARGUMENT,
+      { SET_LAYER(model_width, 0), SET_LAYER(query_width, 30) } },
+    { "head_dim", MHA_INVALID_ARGUMENT, { SET_LAYER(attention.head_dim, 7) } },
+    { "flags", MHA_UNSUPPORTED, { SET_LAYER(flags, 1u << 6) } },
+    { "flags", MHA_UNSUPPORTED, { SET_LAYER(flags, 1u << 31) } },
+    { "projection", MHA_INVALID_ARGUMENT, { SET_LAYER(projection, 3) } },
+    { "projection", MHA_INVALID_ARGUMENT, { SET_LAYER(projection, -1) } },
+    { "MHA_LAYER_BIAS_OUTPUT",
+      MHA_INVALID_ARGUMENT,
+      { SET_LAYER(flags, MHA_LAYER_MERGED_OUTPUT | MHA_LAYER_BIAS_OUTPUT) } },
+    { "output_width",
+      MHA_INVALID_ARGUMENT,
+      { SET_LAYER(flags, MHA_LAYER_MERGED_OUTPUT), SET_LAYER(output_width, 31) } },
+    { "the merged width", MHA_OK, { SET_LAYER(flags, MHA_LAYER_MERGED_OUTPUT) } },
+    { "kv_heads", MHA_INVALID_ARGUMENT, { SET_LAYER(attention.kv_heads, 3) } },
+    { "type", MHA_UNSUPPORTED, { SET_LAYER(attention.type, MHA_FLOAT16) } },
+    { "softcap", MHA_INVALID_ARGUMENT, { REAL_IN(mha_layer_desc, attention.softcap, -1) } },
+    { "diagonal", MHA_INVALID_ARGUMENT, { SET_LAYER(attention.uses, MHA_USES_CAUSAL) } },
+    HUGE_FIELD(batch),
+    HUGE_FIELD(query_len),
+    HUGE_FIELD(value_dim),
+    /* The sentence may speak of the projection of query, key, value or output. */
+    { "query", MHA_TOO_LARGE, { SET_LAYER(query_width, SIZE_MAX) } },
+    { "query", MHA_TOO_LARGE, { SET_LAYER(query_width, 1ull << 31) } },
+    { "key", MHA_TOO_LARGE, { SET_LAYER(key_width, 1ull << 33) } },
+    { "value", MHA_TOO_LARGE, { SET_LAYER(value_width, SIZE_MAX / 2) } },
+    { "output", MHA_TOO_LARGE, { SET_LAYER(output_width, SIZE_MAX / 2) } },
+    { "heads",
+      MHA_TOO_LARGE,
+      { SET_LAYER(model_width, 0), SET_LAYER(attention.heads, 1ull << 31),
+        SET_LAYER(attention.head_dim, 1) } },
+    /* heads * head_dim is 0 modulo 2^64. */
+    { "heads",
+      MHA_TOO_LARGE,
+      { SET_LAYER(model_width, 0), SET_LAYER(attention.heads, 1ull << 32),
+        SET_LAYER(attention.head_dim, 1ull << 32) } },
+    { "workspace",
+      MHA_TOO_LARGE,
+      { SET_LAYER(attention.query_len, 1 << 20), SET_LAYER(attention.key_len, 1 << 20) } },
+};
+
+Test(errors, layer_create)
+{
+    TRY_ROWS(&layer_kind, layer_rows);
+}
+
+#define SET_GEMM(field, value) SET_IN(mha_gemm_desc, field, value)
+#define SET_HEADS(field, value) SET_IN(mha_heads_desc, field, value)
+
+static const create_row gemm_rows[] = {
+    { "m", MHA_INVALID_ARGUMENT, { SET_GEMM(m, 0) } },
+    { "n", MHA_INVALID_ARGUMENT, { SET_GEMM(n, 0) } },
+    { "m", MHA_TOO_LARGE, { SET_GEMM(m, 1ull << 31) } },
+    { "n", MHA_TOO_LARGE, { SET_GEMM(n, 1ull << 33) } },
+    { "k", MHA_TOO_LARGE, { SET_GEMM(k, SIZE_MAX / 2) } },
+    { "batch", MHA_TOO_LARGE, { SET_GEMM(batch, SIZE_MAX) } },
+    { "flags", MHA_UNSUPPORTED, { SET_GEMM(flags, 8) } },
+    { "flags", MHA_UNSUPPORTED, { SET_GEMM(flags, 1u << 31) } },
+    { "beta",
+      MHA_INVALID_ARGUMENT,
+      { SET_GEMM(flags, MHA_GEMM_BIAS), REAL_IN(mha_gemm_desc, beta, 1) } },
+    { "by", MHA_INVALID_ARGUMENT, { SET_GEMM(by, 3) } },
+    { "by", MHA_INVALID_ARGUMENT, { SET_GEMM(by, -1) } },
+    { "no k", MHA_OK, { SET_GEMM(k, 0) } },
+};
+
+static const create_row heads_rows[] = {
+    { "axis", MHA_TOO_LARGE, { SET_HEADS(batch, 1ull << 31) } },
+    { "axis", MHA_TOO_LARGE, { SET_HEADS(heads, 1ull << 33) } },
+    { "axis", MHA_TOO_LARGE, { SET_HEADS(len, SIZE_MAX / 2) } },
+    { "axis", MHA_TOO_LARGE, { SET_HEADS(dim, SIZE_MAX) } },
+    { "size_t",
+      MHA_TOO_LARGE,
+      { SET_HEADS(batch, 1 << 29), SET_HEADS(len, 1 << 29), SET_HEADS(dim, 1 << 29) } },
+};
+
+Test(errors, gemm_and_heads_create)
+{
+    TRY_ROWS(&gemm_kind, gemm_rows);
+    TRY_ROWS(&heads_kind, heads_rows);
+}
+
+Test(errors, create_without)
+{
+    const kind *const kinds[] = { &attention_kind, &softmax_kind, &layer_kind, &gemm_kind,
+                                  &heads_kind };
+    device d;
+    device_open(&d);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        const kind *k = kinds[i];
+        void *object = &d;
+        device_hush(&d);
+        cr_expect_eq(k->create(NULL, d.context, k->good), MHA_INVALID_ARGUMENT, "%s", k->who);
+        cr_expect(refusal_says(d.sentence, "out"), "%s: %s", k->who, d.sentence);
+        cr_expect_eq(k->create(&object, d.context, NULL), MHA_INVALID_ARGUMENT, "%s", k->who);
+        cr_expect(!object, "%s", k->who);
+        cr_expect(refusal_says(d.sentence, "desc"), "%s: %s", k->who, d.sentence);
+        cr_expect_eq(d.sentences, 2, "%s", k->who);
+        /* There is nobody to log to. */
+        object = &d;
+        cr_expect_eq(k->create(&object, NULL, k->good), MHA_INVALID_ARGUMENT, "%s", k->who);
+        cr_expect(!object, "%s", k->who);
+    }
+    device_close(&d);
+}

@@ -1,0 +1,344 @@
+/* What an enqueue of attention tells and keeps: stages, explain, events, waits, workspaces, lengths
+ * that differ from call to call. */
+#include "attention_place.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* "stage: what" a line, as the callback is told. */
+typedef struct stage_list {
+    char text[1024];
+    size_t count;
+} stage_list;
+
+static void note_stage(void *data, const char *stage, const char *what, cl_event event)
+{
+    stage_list *list = data;
+    const size_t used = strlen(list->text);
+    cl_int status = 1;
+    cr_expect_eq(
+        clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL),
+        CL_SUCCESS);
+    cr_expect(status >= CL_COMPLETE && status <= CL_QUEUED, "%s: status %d", stage, (int)status);
+    snprintf(list->text + used, sizeof list->text - used, "%s: %s\n", stage, what);
+    list->count++;
+}
+
+typedef struct stages_case {
+    attention_case given;
+    const char *stages;  /* as in stage_list */
+    const char *explain; /* the first words of its lines, one a line */
+} stages_case;
+
+#define BY_KERNELS "scores: scores_tile\nsoftmax: softmax_rows\nprobs value: weigh_tile\n"
+#define EXPLAIN_KERNELS                                                         \
+    "path composed\nscores: kernel scores_tile\nsoftmax: kernel softmax_rows\n" \
+    "probs value: kernel weigh_tile\n"
+#define EXPLAIN_CLBLAST \
+    "path composed\nscores: CLBlast\nsoftmax: kernel softmax_rows\nprobs value: CLBlast\n"
+
+static const stages_case stages_cases[] = {
+    { { .desc = { .batch = 2, .heads = 2, .query_len = 3, .key_len = 4, .head_dim = 5 } },
+      BY_KERNELS,
+      EXPLAIN_KERNELS },
+    { { .desc = { .batch = 2,
+                  .heads = 2,
+                  .query_len = 65,
+                  .key_len = 65,
+                  .head_dim = 64,
+                  .gemm = MHA_GEMM_KERNEL },
+        .layout = LAYOUT_QKV },
+      BY_KERNELS,
+      EXPLAIN_KERNELS },
+    { { .desc = { .batch = 2, .heads = 2, .query_len = 65, .key_len = 65, .head_dim = 64 } },
+      "scores: CLBlastSgemmStridedBatched\nsoftmax: softmax_rows\n"
+      "probs value: CLBlastSgemmStridedBatched\n",
+      EXPLAIN_CLBLAST },
+    { { .desc = { .batch = 2, .heads = 2, .query_len = 65, .key_len = 65, .head_dim = 64 },
+        .layout = LAYOUT_GAPS },
+      "split query: heads_copy\nsplit key: heads_copy\nscores: CLBlastSgemmStridedBatched\n"
+      "softmax: softmax_rows\nsplit value: heads_copy\n"
+      "probs value: CLBlastSgemmStridedBatched\nmerge heads: heads_copy\n",
+      EXPLAIN_CLBLAST },
+    { { .desc = { .batch = 1,
+                  .heads = 1,
+                  .query_len = 3,
+                  .key_len = 4,
+                  .head_dim = 5,
+                  .gemm = MHA_GEMM_CLBLAST } },
+      "scores: CLBlastSgemm\nsoftmax: softmax_rows\nprobs value: CLBlastSgemm\n",
+      EXPLAIN_CLBLAST },
+    { { .desc = { .batch = 2,
+                  .heads = 2,
+                  .query_len = 3,
+                  .key_len = 4,
+                  .head_dim = 5,
+                  .uses = MHA_USES_CAUSAL,
+                  .diagonal = MHA_TOP_LEFT,
+                  .gemm = MHA_GEMM_CLBLAST } },
+      "scores: CLBlastSgemmStridedBatched\nsoftmax: softmax_rows\nprobs value: weigh_tile\n",
+      "path composed\nscores: CLBlast\nsoftmax: kernel softmax_rows\n"
+      "probs value: kernel weigh_tile, because\n" },
+    { { .desc = { .batch = 2,
+                  .heads = 2,
+                  .query_len = 3,
+                  .key_len = 4,
+                  .head_dim = 5,
+                  .uses = MHA_USES_KEY_LENGTHS | MHA_USES_KEY_LENGTHS_PER_QUERY } },
+      "key lengths: clEnqueueWriteBuffer\nkey lengths per query: clEnqueueWriteBuffer\n" BY_KERNELS,
+      EXPLAIN_KERNELS },
+    { { .desc = { .batch = 2,
+                  .heads = 2,
+                  .query_len = 3,
+                  .key_len = 4,
+                  .head_dim = 5,
+                  .uses = MHA_USES_PROBS },
+        .layout = LAYOUT_GAPS },
+      "scores: scores_tile\nsoftmax: softmax_rows\ncopy probs: heads_copy\n"
+      "probs value: weigh_tile\n",
+      EXPLAIN_KERNELS },
+    { { .desc = { .batch = 2,
+                  .heads = 2,
+                  .query_len = 3,
+                  .key_len = 0,
+                  .head_dim = 5,
+                  .gemm = MHA_GEMM_CLBLAST } },
+      "softmax: softmax_rows\nprobs value: weigh_tile\n",
+      EXPLAIN_KERNELS },
+    { { .desc = { .batch = 0, .heads = 2, .query_len = 3, .key_len = 4, .head_dim = 5 } },
+      "",
+      EXPLAIN_KERNELS },
+};
+
+/* Whether each line of `text` begins with the line of `starts`. */
+static bool lines_begin(const char *text, const char *starts)
+{
+    while (*text && *starts) {
+        const size_t length = strcspn(starts, "\n");
+        if (strncmp(text, starts, length))
+            return false;
+        starts += length + 1;
+        text += strcspn(text, "\n");
+        text += *text == '\n';
+    }
+    return !*text && !*starts;
+}
+
+static void check_explain(device *d, const char *name, const stages_case *c)
+{
+    mha_attention *attention = NULL;
+    char text[2048], part[16];
+    cr_assert_eq(mha_attention_create(&attention, d->context, &c->given.desc), MHA_OK, "%s: %s",
+                 name, d->sentence);
+    const size_t length = mha_attention_explain(attention, text, sizeof text);
+    cr_expect_eq(length, strlen(text), "%s", name);
+    cr_expect(lines_begin(text, c->explain), "%s: explain says\n%s", name, text);
+    cr_expect_eq(mha_attention_explain(attention, part, sizeof part), length, "%s", name);
+    cr_expect(!strncmp(part, text, sizeof part - 1) && strlen(part) == sizeof part - 1, "%s: %s",
+              name, part);
+    cr_expect_eq(mha_attention_explain(attention, NULL, 0), length, "%s", name);
+    mha_attention_destroy(&attention);
+}
+
+Test(attention_calls, stages_and_explain_agree)
+{
+    device d;
+    device_open(&d);
+    for (size_t n = 0; n < sizeof stages_cases / sizeof stages_cases[0]; n++) {
+        const stages_case *c = &stages_cases[n];
+        stage_list list = { .count = 0 };
+        attention_data *data = attention_data_new(&c->given);
+        attention_data_expect(data);
+        data->stage = note_stage;
+        data->stage_data = &list;
+        attention_run(&d, data);
+        attention_compare(data, NULL);
+        cr_expect_str_eq(list.text, c->stages, "case %zu, %s: stages are\n%s", n, data->name,
+                         list.text);
+        check_explain(&d, data->name, c);
+        attention_data_free(data);
+    }
+    device_close(&d);
+}
+
+static mha_attention *create(device *d, const attention_data *data)
+{
+    mha_attention *attention = NULL;
+    const mha_status status = mha_attention_create(&attention, d->context, &data->given.desc);
+    cr_assert_eq(status, MHA_OK, "%s: %s", data->name, d->sentence);
+    return attention;
+}
+
+static const attention_case small_case = {
+    .desc = { .batch = 2,
+              .heads = 2,
+              .query_len = 17,
+              .key_len = 33,
+              .head_dim = 16,
+              .uses = MHA_USES_KEY_LENGTHS | MHA_USES_LSE },
+    .seed = 71,
+};
+
+static cl_int status_of(cl_event event)
+{
+    cl_int status = 1;
+    cr_assert_eq(
+        clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL),
+        CL_SUCCESS);
+    return status;
+}
+
+/* The lengths are in host memory, so that their copy must wait as well. */
+static void check_waiting(device *d, mha_gemm_by by)
+{
+    attention_case c = small_case;
+    c.desc.gemm = by;
+    attention_data *data = attention_data_new(&c);
+    attention_data_expect(data);
+    mha_attention *attention = create(d, data);
+    const size_t shape[4] = { data->desc.batch, data->desc.heads, data->query_len,
+                              data->desc.head_dim };
+    float *nothing = calloc(shape[0] * shape[1] * shape[2] * shape[3], sizeof(float));
+    float *right = data->query;
+    data->query = nothing;
+    const attention_tensors tensors = attention_place(d, data);
+
+    cl_int error = CL_SUCCESS;
+    cl_event waits[2] = { clCreateUserEvent(d->cl, &error), clCreateUserEvent(d->cl, &error) };
+    cl_event done = NULL;
+    mha_call call = device_call(d, mha_attention_workspace(attention));
+    call.num_waits = 2;
+    call.waits = waits;
+    call.event = &done;
+    cr_assert_eq(mha_attention_enqueue(attention, &tensors.args, &call), MHA_OK, "%s", d->sentence);
+    cr_assert(done, "no event");
+    clFlush(d->queue);
+    clSetUserEventStatus(waits[0], CL_COMPLETE);
+    cr_expect_gt(status_of(done), CL_COMPLETE, "the call did not wait");
+
+    /* What is written now, through another queue, must be what the call reads. */
+    cl_command_queue other = clCreateCommandQueue(d->cl, mha_context_device(d->context), 0, &error);
+    cr_assert_eq(clEnqueueWriteBuffer(other, tensors.args.query.buffer, CL_TRUE,
+                                      tensors.args.query.offset * sizeof(float),
+                                      shape[0] * shape[1] * shape[2] * shape[3] * sizeof(float),
+                                      right, 0, NULL, NULL),
+                 CL_SUCCESS);
+    clSetUserEventStatus(waits[1], CL_COMPLETE);
+    cr_expect_eq(clWaitForEvents(1, &done), CL_SUCCESS);
+    cr_expect_eq(status_of(done), CL_COMPLETE);
+    data->query = right;
+    device_read(d, &tensors.output, data->output);
+    device_read(d, &tensors.lse, data->lse);
+    attention_compare(data, NULL);
+
+    clReleaseCommandQueue(other);
+    clReleaseEvent(done);
+    clReleaseEvent(waits[0]);
+    clReleaseEvent(waits[1]);
+    mha_attention_destroy(&attention);
+    device_forget(d);
+    free(nothing);
+    attention_data_free(data);
+}
+
+Test(attention_calls, waits_and_event)
+{
+    device d;
+    device_open(&d);
+    check_waiting(&d, MHA_GEMM_KERNEL);
+    check_waiting(&d, MHA_GEMM_CLBLAST);
+    device_close(&d);
+}
+
+/* One workspace for three calls in one queue, and it is a part of a buffer. */
+static void check_workspace(device *d, mha_gemm_by by)
+{
+    attention_case c = small_case;
+    c.desc.gemm = by;
+    attention_data *data[3];
+    attention_tensors tensors[3];
+    mha_attention *attention = NULL;
+    mha_call call = { 0 };
+    cl_int error = CL_SUCCESS;
+    for (size_t n = 0; n < 3; n++) {
+        c.seed += 16;
+        data[n] = attention_data_new(&c);
+        attention_data_expect(data[n]);
+        tensors[n] = attention_place(d, data[n]);
+    }
+    attention = create(d, data[0]);
+    const mha_workspace need = mha_attention_workspace(attention);
+    cr_assert_gt(need.bytes, 0);
+    cr_assert_gt(need.alignment, 0);
+    call = device_call(d, (mha_workspace){ .bytes = need.alignment + need.bytes });
+    cl_mem whole = call.workspace;
+    call.workspace = clCreateSubBuffer(whole, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION,
+                                       &(cl_buffer_region){ need.alignment, need.bytes }, &error);
+    cr_assert_eq(error, CL_SUCCESS, "clCreateSubBuffer: %d", (int)error);
+    for (size_t n = 0; n < 3; n++)
+        cr_assert_eq(mha_attention_enqueue(attention, &tensors[n].args, &call), MHA_OK, "%s",
+                     d->sentence);
+    for (size_t n = 0; n < 3; n++) {
+        attention_collect(d, data[n], &tensors[n]);
+        attention_compare(data[n], NULL);
+        attention_data_free(data[n]);
+    }
+    clReleaseMemObject(call.workspace);
+    mha_attention_destroy(&attention);
+    device_forget(d);
+}
+
+Test(attention_calls, calls_share_a_workspace)
+{
+    device d;
+    device_open(&d);
+    check_workspace(&d, MHA_GEMM_KERNEL);
+    check_workspace(&d, MHA_GEMM_CLBLAST);
+    device_close(&d);
+}
+
+/* Decoding: one object, a longer cache at each call, lengths that are packed at the call's. */
+static void check_growing(device *d, mha_gemm_by by)
+{
+    attention_case c = { .desc = { .batch = 2,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .query_len = 3,
+                                   .key_len = 70,
+                                   .head_dim = 33,
+                                   .value_dim = 17,
+                                   .gemm = by,
+                                   .uses = MHA_USES_CAUSAL | MHA_USES_LSE | MHA_USES_PROBS,
+                                   .diagonal = MHA_BOTTOM_RIGHT },
+                         .seed = 81 };
+    attention_data *largest = attention_data_new(&c);
+    mha_attention *attention = create(d, largest);
+    attention_data_free(largest);
+    for (c.key_len = 3; c.key_len <= 70; c.key_len += 13) {
+        c.query_len = 1 + c.key_len % 3;
+        attention_data *data = attention_data_new(&c);
+        attention_data_spoil(data);
+        attention_data_expect(data);
+        const attention_tensors tensors = attention_place(d, data);
+        const mha_call call = device_call(d, mha_attention_workspace(attention));
+        cr_assert_eq(mha_attention_enqueue(attention, &tensors.args, &call), MHA_OK, "%s: %s",
+                     data->name, d->sentence);
+        attention_collect(d, data, &tensors);
+        attention_compare(data, NULL);
+        attention_data_free(data);
+        device_forget(d);
+    }
+    mha_attention_destroy(&attention);
+}
+
+Test(attention_calls, lengths_of_the_call)
+{
+    device d;
+    device_open(&d);
+    check_growing(&d, MHA_GEMM_KERNEL);
+    check_growing(&d, MHA_GEMM_CLBLAST);
+    device_close(&d);
+}

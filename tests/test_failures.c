@@ -1,0 +1,363 @@
+/* Every OpenCL call that the library makes fails in turn: the call returns that status, nothing
+ * leaks, what was made stays usable. Belongs to the suite of test_lifecycle.c. */
+#include "layer.h"
+#include "world.h"
+
+#include <criterion/criterion.h>
+#include <criterion/logging.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What no call of the library or CLBlast returns by itself here. */
+#define INJECTED CL_OUT_OF_RESOURCES
+
+/* Results of the good calls, and of the one under test. */
+typedef struct results {
+    float out[WORLD_OUTPUTS], lse[WORLD_ROWS];
+} results;
+
+typedef struct trial {
+    world w;
+    results attention, layer; /* right ones */
+    long queued;              /* kernels, before the call failed */
+    /* What a deed makes, and releases. */
+    mha_context *context;
+    mha_attention *made_attention;
+    mha_layer *made_layer;
+    mha_softmax *softmax;
+    mha_heads *heads;
+    mha_gemm *gemm;
+} trial;
+
+/* Something to do while a call fails. */
+typedef struct deed {
+    const char *name;
+    mha_status (*act)(trial *t);
+    void (*after)(trial *t, mha_status status, const char *name); /* what must still hold */
+    bool creates; /* makes objects, so that CLBlast's cache is no leak */
+} deed;
+
+/* --- deeds --- */
+
+static mha_status create_all(trial *t)
+{
+    const world *w = &t->w;
+    const mha_context_options options = { .cache_dir = device_cache_dir(),
+                                          .log = device_log(&t->w.d) };
+    const mha_gemm_by by = w->desc.gemm;
+    mha_status status = mha_context_create(&t->context, &options);
+    if (!status)
+        status = mha_attention_create(&t->made_attention, t->context, &w->desc);
+    if (!status)
+        status = mha_layer_create(&t->made_layer, t->context, &w->layer_desc);
+    if (!status)
+        status = mha_softmax_create(&t->softmax, t->context, &w->desc);
+    if (!status)
+        status = mha_heads_create(&t->heads, t->context, &(mha_heads_desc){ 1, 2, 3, 4 });
+    if (!status)
+        status = mha_gemm_create(&t->gemm, t->context,
+                                 &(mha_gemm_desc){ .m = 2, .n = 3, .k = 4, .by = by });
+    return status;
+}
+
+static void destroy_all(trial *t, mha_status status, const char *name)
+{
+    cr_expect(!status || !t->gemm, "%s: an object after a failed create", name);
+    mha_gemm_destroy(&t->gemm);
+    mha_heads_destroy(&t->heads);
+    mha_softmax_destroy(&t->softmax);
+    mha_layer_destroy(&t->made_layer);
+    mha_attention_destroy(&t->made_attention);
+    mha_context_destroy(&t->context);
+}
+
+static void ignore_stage(void *data, const char *stage, const char *what, cl_event event)
+{
+    (void)data;
+    (void)stage;
+    (void)what;
+    (void)event;
+}
+
+/* An enqueue with all that a call may have, so that all kinds of events are made. */
+static mha_status enqueue(trial *t, bool is_layer)
+{
+    world *w = &t->w;
+    cl_int error = CL_SUCCESS;
+    cl_event event = NULL;
+    cl_event wait = clCreateUserEvent(w->d.cl, &error);
+    if (!wait)
+        return error;
+    mha_call call = is_layer ? w->layer_call : w->call;
+    call.num_waits = 1;
+    call.waits = &wait;
+    call.event = &event;
+    call.stage = ignore_stage;
+    const mha_status status = is_layer ? mha_layer_enqueue(w->layer, &w->layer_args, &call)
+                                       : mha_attention_enqueue(w->attention, &w->args, &call);
+    cr_expect_eq(!event, !!status, "event and status: %s", mha_status_name(status));
+    if (event)
+        clReleaseEvent(event);
+    clSetUserEventStatus(wait, CL_COMPLETE);
+    clReleaseEvent(wait);
+    return status;
+}
+
+static mha_status enqueue_attention(trial *t)
+{
+    return enqueue(t, false);
+}
+
+static mha_status enqueue_layer(trial *t)
+{
+    return enqueue(t, true);
+}
+
+static void expect_right(const char *name, const results *got, const results *want)
+{
+    cr_expect(!memcmp(got, want, sizeof *got), "%s: the next good call is another", name);
+}
+
+/* An output is untouched unless the sentence says that its kernel was queued; and what it says is
+ * so. */
+static void expect_claim(trial *t, const char *name, const char *output,
+                         const device_tensor *tensor, size_t count)
+{
+    static float now[WORLD_OUTPUTS];
+    const char *sentence = t->w.d.sentence;
+    const bool claims =
+        strstr(sentence, "queued") && (strstr(sentence, output) || strstr(sentence, "all kernels"));
+    device_read(&t->w.d, tensor, now);
+    size_t i = 0;
+    while (i < count && isnan(now[i]))
+        i++;
+    cr_expect(i == count || claims, "%s: %s is written, and it is not said: %s", name, output,
+              sentence);
+    /* Of several kernels of CLBlast's nobody knows which were queued. */
+    cr_expect(i < count || !claims || t->w.desc.gemm == MHA_GEMM_CLBLAST,
+              "%s: %s is not written, but it is said: %s", name, output, sentence);
+}
+
+static void attend_again(trial *t, mha_status status, const char *name)
+{
+    results got;
+    if (status) {
+        expect_claim(t, name, "output", &t->w.output, WORLD_OUTPUTS);
+        expect_claim(t, name, "lse", &t->w.lse, WORLD_ROWS);
+    }
+    const mha_status again = world_attend(&t->w, got.out, got.lse);
+    cr_expect_eq(again, MHA_OK, "%s: the next good call: %s", name, mha_status_name(again));
+    expect_right(name, &got, &t->attention);
+}
+
+/* After a call on host arrays, which says nothing of the world's outputs. */
+static void attend_as_ever(trial *t, mha_status status, const char *name)
+{
+    (void)status;
+    attend_again(t, MHA_OK, name);
+}
+
+static void run_layer_again(trial *t, mha_status status, const char *name)
+{
+    results got;
+    if (status) {
+        expect_claim(t, name, "output", &t->w.layer_output, WORLD_OUTPUTS);
+        expect_claim(t, name, "lse", &t->w.layer_lse, WORLD_ROWS);
+    }
+    const mha_status again = world_run_layer(&t->w, got.out, got.lse);
+    cr_expect_eq(again, MHA_OK, "%s: the next good call: %s", name, mha_status_name(again));
+    expect_right(name, &got, &t->layer);
+}
+
+static mha_status load(trial *t)
+{
+    return world_load(&t->w);
+}
+
+static mha_status load_host(trial *t)
+{
+    return world_load_host(&t->w, t->w.layer);
+}
+
+static void run_layer_as_ever(trial *t, mha_status status, const char *name)
+{
+    (void)status;
+    run_layer_again(t, MHA_OK, name);
+}
+
+/* A failed load keeps the old weights, unless copies were queued, which the sentence says. */
+static void load_again(trial *t, mha_status status, const char *name)
+{
+    results got;
+    const mha_status before = world_run_layer(&t->w, got.out, got.lse);
+    cr_expect(!before || (before == MHA_NOT_LOADED && status && t->queued),
+              "%s: the weights are gone, and no copy was queued: %s", name,
+              mha_status_name(before));
+    if (!before)
+        expect_right(name, &got, &t->layer);
+    cr_expect_eq(world_load(&t->w), MHA_OK, "%s: the next load", name);
+    run_layer_again(t, MHA_OK, name);
+}
+
+/* Host arrays: on an error no output has changed, unless copying back failed. */
+static mha_status run_host(trial *t, bool is_layer)
+{
+    world *w = &t->w;
+    results got;
+    for (size_t i = 0; i < WORLD_OUTPUTS; i++)
+        got.out[i] = NAN;
+    for (size_t i = 0; i < WORLD_ROWS; i++)
+        got.lse[i] = NAN;
+    const results before = got;
+    const mha_status status = is_layer ? world_run_layer_host(w, w->layer, got.out, got.lse)
+                                       : world_attend_host(w, w->attention, got.out, got.lse);
+    if (!status)
+        expect_right("host", &got, is_layer ? &t->layer : &t->attention);
+    else if (!strstr(w->d.sentence, "back"))
+        cr_expect(!memcmp(&got, &before, sizeof got), "an output array has changed: %s",
+                  w->d.sentence);
+    return status;
+}
+
+static mha_status run_attention_host(trial *t)
+{
+    return run_host(t, false);
+}
+
+static mha_status run_layer_host(trial *t)
+{
+    return run_host(t, true);
+}
+
+/* --- the loop --- */
+
+/* Calls whose failure need not be one of the library's. */
+static bool may_succeed(const char *function, const deed *what)
+{
+    /* A fact that a driver does not tell stays unknown, a binary that it does not take or give is
+     * compiled anew, a platform without an answer is passed over. */
+    static const char *const facts[] = { "clGetDeviceInfo",  "clGetPlatformInfo",
+                                         "clGetDeviceIDs",   "clCreateProgramWithBinary",
+                                         "clGetProgramInfo", "clBuildProgram" };
+    for (size_t i = 0; what->creates && i < sizeof facts / sizeof facts[0]; i++)
+        if (!strcmp(function, facts[i]))
+            return true;
+    return false;
+}
+
+/* Statuses of their own: a platform that does not list its devices is passed over, and there may
+ * be none left; CLBlast says which matrix is no valid buffer. */
+static bool is_translated(const char *function, mha_status status)
+{
+    enum {
+        CLBLAST_INVALID_MATRIX_A = -1022,
+        CLBLAST_INVALID_MATRIX_C = -1020
+    };
+    if (!strcmp(function, "clGetDeviceIDs"))
+        return status == MHA_NO_DEVICE;
+    return !strcmp(function, "clGetMemObjectInfo") && status >= CLBLAST_INVALID_MATRIX_A &&
+           status <= CLBLAST_INVALID_MATRIX_C;
+}
+
+/* A release that does nothing is a leak by definition; user events are the tests' own. */
+static bool is_left_out(const char *function)
+{
+    return !strncmp(function, "clRelease", strlen("clRelease")) || strstr(function, "UserEvent");
+}
+
+static long live_now(trial *t, const deed *what)
+{
+    clFinish(t->w.d.queue);
+    if (what->creates)
+        mha_clblast_clear();
+    return layer_live(NULL);
+}
+
+/* The nth call of a function fails in a deed. False: there were fewer calls. */
+static bool fail_once(trial *t, const deed *what, const char *function, long nth)
+{
+    char name[160];
+    snprintf(name, sizeof name, "%s, %s call %ld", what->name, function, nth);
+    world_clear(&t->w);
+    const long before = live_now(t, what);
+    device_hush(&t->w.d);
+    layer_fail(function, nth, INJECTED);
+    const mha_status status = what->act(t);
+    const bool hit = !layer_pending();
+    t->queued = layer_count("clEnqueueNDRangeKernel") -
+                (hit && !strcmp(function, "clEnqueueNDRangeKernel"));
+    layer_reset();
+    if (hit && status) {
+        cr_expect(status == INJECTED || is_translated(function, status), "%s: %s: %s", name,
+                  mha_status_name(status), t->w.d.sentence);
+        cr_expect_geq(t->w.d.sentences, 1, "%s: nothing is said", name);
+    } else if (hit) {
+        cr_expect(may_succeed(function, what), "%s: the call succeeds", name);
+    } else {
+        cr_expect_eq(status, MHA_OK, "%s: %s: %s", name, mha_status_name(status), t->w.d.sentence);
+    }
+    what->after(t, hit ? status : MHA_OK, name);
+    cr_expect_eq(live_now(t, what), before, "%s: %ld objects more than before", name,
+                 live_now(t, what) - before);
+    return hit;
+}
+
+static void fail_all(const deed *what, mha_gemm_by by)
+{
+    static trial t;
+    layer_start();
+    memset(&t, 0, sizeof t);
+    world_open(&t.w, by);
+    cr_assert(layer_active(), "this OpenCL loader knows no layers");
+    cr_assert_eq(world_load(&t.w), MHA_OK);
+    cr_assert_eq(world_attend(&t.w, t.attention.out, t.attention.lse), MHA_OK);
+    cr_assert_eq(world_run_layer(&t.w, t.layer.out, t.layer.lse), MHA_OK);
+    long hits = 0;
+    for (size_t i = 0; layer_function(i); i++) {
+        if (is_left_out(layer_function(i)))
+            continue;
+        /* Each create with CLBlast builds its programs anew: of many calls not every one fails. */
+        const long part = what->creates && by == MHA_GEMM_CLBLAST ? 4 : 1000;
+        for (long nth = 1; fail_once(&t, what, layer_function(i), nth); nth += 1 + nth / part)
+            hits++;
+    }
+    cr_log_info("%s by %s: %ld calls failed in turn", what->name,
+                by == MHA_GEMM_KERNEL ? "kernels" : "CLBlast", hits);
+    cr_expect_gt(hits, 3);
+    world_close(&t.w);
+    mha_clblast_clear();
+    cr_expect_eq(layer_live(NULL), 0, "%s: %ld objects at the end", what->name, layer_live(NULL));
+}
+
+static const deed deeds[] = {
+    { "create", create_all, destroy_all, true },
+    { "attention", enqueue_attention, attend_again, false },
+    { "layer", enqueue_layer, run_layer_again, false },
+    { "load", load, load_again, false },
+    { "load from host", load_host, load_again, false },
+    { "attention on host arrays", run_attention_host, attend_as_ever, false },
+    { "layer on host arrays", run_layer_host, run_layer_as_ever, false },
+};
+
+Test(lifecycle, failing_create)
+{
+    fail_all(&deeds[0], MHA_GEMM_KERNEL);
+}
+
+Test(lifecycle, failing_create_with_clblast)
+{
+    fail_all(&deeds[0], MHA_GEMM_CLBLAST);
+}
+
+Test(lifecycle, failing_calls)
+{
+    for (size_t i = 1; i < sizeof deeds / sizeof deeds[0]; i++)
+        fail_all(&deeds[i], MHA_GEMM_KERNEL);
+}
+
+Test(lifecycle, failing_calls_with_clblast)
+{
+    for (size_t i = 1; i < sizeof deeds / sizeof deeds[0]; i++)
+        fail_all(&deeds[i], MHA_GEMM_CLBLAST);
+}

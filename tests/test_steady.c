@@ -1,0 +1,157 @@
+/* A steady state in which a call does nothing but its work: what CLBlast does beside it is counted.
+ * Belongs to the suite of test_lifecycle.c. */
+#include "layer.h"
+#include "world.h"
+
+#include <clblast_c.h>
+#include <criterion/criterion.h>
+#include <criterion/logging.h>
+#include <string.h>
+
+typedef struct results {
+    float out[WORLD_OUTPUTS], lse[WORLD_ROWS];
+} results;
+
+static void open_watched(world *w, mha_gemm_by by)
+{
+    layer_start();
+    world_open(w, by);
+    cr_assert(layer_active(), "this OpenCL loader knows no layers");
+}
+
+/* What no enqueue may do the second time. */
+static const char *const costly[] = { "clCreateContext",
+                                      "clCreateCommandQueue",
+                                      "clCreateCommandQueueWithProperties",
+                                      "clCreateBuffer",
+                                      "clCreateSubBuffer",
+                                      "clCreateProgramWithSource",
+                                      "clCreateProgramWithBinary",
+                                      "clBuildProgram",
+                                      "clCreateKernel",
+                                      "clCreateUserEvent",
+                                      "clEnqueueMapBuffer",
+                                      "clEnqueueReadBuffer",
+                                      "clFinish",
+                                      "clFlush",
+                                      "clWaitForEvents",
+                                      "clSetEventCallback" };
+
+/* CLBlast's exceptions, as measured with 1.5.3. Every product makes its kernel objects anew, from
+ * programs that are there: one below XGEMM_MIN_INDIRECT_SIZE, up to four above, five if batched. A
+ * batched product above that size also allocates what it copies A, B and C to: three buffers at
+ * most, of which the workspace query knows nothing. A single product takes them from the workspace.
+ */
+typedef struct exceptions {
+    long kernels, buffers;
+} exceptions;
+
+static void expect_steady(const char *name, exceptions most)
+{
+    for (size_t i = 0; i < sizeof costly / sizeof costly[0]; i++) {
+        const long count = layer_count(costly[i]);
+        const long limit = !strcmp(costly[i], "clCreateKernel")   ? most.kernels
+                           : !strcmp(costly[i], "clCreateBuffer") ? most.buffers
+                                                                  : 0;
+        if (count)
+            cr_log_info("%s: %ld x %s", name, count, costly[i]);
+        cr_expect_leq(count, limit, "%s: %ld x %s, not %ld", name, count, costly[i], limit);
+    }
+}
+
+static void try_steady(mha_gemm_by by, exceptions of_attention, exceptions of_layer)
+{
+    static world w;
+    results got;
+    open_watched(&w, by);
+    cr_assert_eq(world_load(&w), MHA_OK);
+    cr_assert_eq(world_attend(&w, got.out, got.lse), MHA_OK);
+    cr_assert_eq(world_run_layer(&w, got.out, got.lse), MHA_OK);
+    const long before = layer_live(NULL);
+    layer_reset();
+    cr_expect_eq(mha_attention_enqueue(w.attention, &w.args, &w.call), MHA_OK);
+    expect_steady("attention", of_attention);
+    layer_reset();
+    cr_expect_eq(mha_layer_enqueue(w.layer, &w.layer_args, &w.layer_call), MHA_OK);
+    expect_steady("layer", of_layer);
+    layer_reset();
+    cr_expect_eq(mha_layer_load(w.layer, &w.weights, &w.load_call), MHA_OK);
+    expect_steady("load", (exceptions){ 0, 0 });
+    cr_expect_eq(layer_live(NULL), before);
+    world_close(&w);
+}
+
+Test(lifecycle, steady_state)
+{
+    try_steady(MHA_GEMM_KERNEL, (exceptions){ 0, 0 }, (exceptions){ 0, 0 });
+}
+
+/* Two products, and six with the projections. */
+Test(lifecycle, steady_state_with_clblast)
+{
+    try_steady(MHA_GEMM_CLBLAST, (exceptions){ 2, 0 }, (exceptions){ 6, 0 });
+}
+
+/* A self-attention of one buffer for all inputs. */
+static void try_large(device *d, size_t batch, size_t heads, bool is_layer, exceptions most)
+{
+    const size_t len = 60, dim = 32;
+    const mha_attention_desc desc = { .batch = batch,
+                                      .heads = heads,
+                                      .query_len = len,
+                                      .key_len = len,
+                                      .head_dim = dim,
+                                      .gemm = MHA_GEMM_CLBLAST };
+    const mha_layer_desc layer_desc = { .attention = desc, .projection = MHA_GEMM_CLBLAST };
+    const size_t bytes = batch * heads * len * dim * sizeof(float);
+    const size_t weight_bytes = heads * dim * heads * dim * sizeof(float);
+    cl_mem in = clCreateBuffer(d->cl, CL_MEM_READ_WRITE, bytes, NULL, NULL);
+    cl_mem out = clCreateBuffer(d->cl, CL_MEM_READ_WRITE, bytes, NULL, NULL);
+    cl_mem weight = clCreateBuffer(d->cl, CL_MEM_READ_WRITE, weight_bytes, NULL, NULL);
+    const mha_attention_args args = {
+        .query.buffer = in, .key.buffer = in, .value.buffer = in, .output.buffer = out
+    };
+    const mha_layer_weights weights = { .query.buffer = weight,
+                                        .key.buffer = weight,
+                                        .value.buffer = weight,
+                                        .output.buffer = weight };
+    mha_attention *attention = NULL;
+    mha_layer *layer = NULL;
+    mha_call call;
+    if (is_layer) {
+        cr_assert_eq(mha_layer_create(&layer, d->context, &layer_desc), MHA_OK, "%s", d->sentence);
+        call = device_call(d, mha_layer_workspace(layer));
+        cr_assert_eq(mha_layer_load(layer, &weights, &call), MHA_OK, "%s", d->sentence);
+    } else {
+        cr_assert_eq(mha_attention_create(&attention, d->context, &desc), MHA_OK);
+        call = device_call(d, mha_attention_workspace(attention));
+    }
+    layer_reset();
+    cr_expect_eq(is_layer ? mha_layer_enqueue(layer, &args, &call)
+                          : mha_attention_enqueue(attention, &args, &call),
+                 MHA_OK, "%s", d->sentence);
+    expect_steady(is_layer ? "large layer" : "large attention", most);
+    mha_attention_destroy(&attention);
+    mha_layer_destroy(&layer);
+    clReleaseMemObject(in);
+    clReleaseMemObject(out);
+    clReleaseMemObject(weight);
+}
+
+/* Every product goes to CLBlast's kernels for large ones, however small it is. */
+Test(lifecycle, steady_state_of_large_products)
+{
+    device d;
+    layer_start();
+    device_open(&d);
+    const char *names[] = { "XGEMM_MIN_INDIRECT_SIZE" };
+    cr_assert_eq(CLBlastOverrideParameters(mha_context_device(d.context), "GemmRoutine",
+                                           CLBlastPrecisionSingle, 1, names, (const size_t[]){ 1 }),
+                 CLBlastSuccess);
+    try_large(&d, 1, 1, false, (exceptions){ 2 * 4, 0 });
+    try_large(&d, 1, 2, false, (exceptions){ 2 * 5, 2 * 3 });
+    try_large(&d, 1, 1, true, (exceptions){ 6 * 4, 0 });
+    try_large(&d, 2, 2, true, (exceptions){ 6 * 5, 2 * 3 });
+    device_close(&d);
+    cr_expect_eq(layer_live(NULL), 0);
+}

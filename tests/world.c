@@ -1,0 +1,185 @@
+/* A small attention and a small layer on a device, with all the memory that their calls need. */
+#include "world.h"
+
+#include "fill.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+
+#define SHAPE(...) ((const size_t[4]){ __VA_ARGS__ })
+
+static void fill(world_data *data)
+{
+    fill_floats(data->query, WORLD_OUTPUTS, 1, FILL_NORMAL);
+    fill_floats(data->key, sizeof data->key / sizeof(float), 2, FILL_NORMAL);
+    fill_floats(data->value, sizeof data->value / sizeof(float), 3, FILL_NORMAL);
+    for (size_t i = 0; i < 4; i++) {
+        fill_uniform(data->weights[i], WORLD_WIDTH * WORLD_WIDTH, 4 + i, -0.2f, 0.2f);
+        fill_uniform(data->biases[i], WORLD_WIDTH, 8 + i, -1, 1);
+    }
+    data->key_lengths[0] = WORLD_KEYS;
+    data->key_lengths[1] = 3;
+}
+
+static void describe(world *w, mha_gemm_by by)
+{
+    w->desc = (mha_attention_desc){
+        .batch = WORLD_BATCH,
+        .heads = WORLD_HEADS,
+        .kv_heads = WORLD_KV_HEADS,
+        .query_len = WORLD_QUERIES,
+        .key_len = WORLD_KEYS,
+        .head_dim = WORLD_DIM,
+        .uses = MHA_USES_KEY_LENGTHS | MHA_USES_LSE,
+        .gemm = by,
+    };
+    w->layer_desc = (mha_layer_desc){
+        .attention = w->desc,
+        .flags = MHA_LAYER_BIAS_ALL,
+        .projection = by,
+    };
+}
+
+static mha_tensor input(world *w, const size_t shape[4], const float *data)
+{
+    const device_tensor tensor = device_input(&w->d, shape, NULL, sizeof(float), data);
+    return device_arg(&tensor);
+}
+
+static void place(world *w)
+{
+    const size_t b = WORLD_BATCH, h = WORLD_HEADS, kv = WORLD_KV_HEADS, width = WORLD_WIDTH;
+    const size_t q = WORLD_QUERIES, k = WORLD_KEYS, dim = WORLD_DIM, kv_width = WORLD_KV_WIDTH;
+    const world_data *data = &w->data;
+    w->output = device_output(&w->d, SHAPE(b, h, q, dim), NULL, sizeof(float));
+    w->lse = device_output(&w->d, SHAPE(b, h, q, 1), NULL, sizeof(float));
+    w->layer_output = device_output(&w->d, SHAPE(b, 1, q, width), NULL, sizeof(float));
+    w->layer_lse = device_output(&w->d, SHAPE(b, h, q, 1), NULL, sizeof(float));
+    w->args = (mha_attention_args){
+        .query = input(w, SHAPE(b, h, q, dim), data->query),
+        .key = input(w, SHAPE(b, kv, k, dim), data->key),
+        .value = input(w, SHAPE(b, kv, k, dim), data->value),
+        .output = device_arg(&w->output),
+        .lse = device_arg(&w->lse),
+        .key_lengths.host = data->key_lengths,
+    };
+    w->layer_args = (mha_attention_args){
+        .query = input(w, SHAPE(b, 1, q, width), data->query),
+        .key = input(w, SHAPE(b, 1, k, width), data->key),
+        .value = input(w, SHAPE(b, 1, k, width), data->value),
+        .output = device_arg(&w->layer_output),
+        .lse = device_arg(&w->layer_lse),
+        .key_lengths.host = data->key_lengths,
+    };
+    w->weights = (mha_layer_weights){
+        .query = input(w, SHAPE(1, 1, width, width), data->weights[0]),
+        .key = input(w, SHAPE(1, 1, width, kv_width), data->weights[1]),
+        .value = input(w, SHAPE(1, 1, width, kv_width), data->weights[2]),
+        .output = input(w, SHAPE(1, 1, width, width), data->weights[3]),
+        .bias_query = input(w, SHAPE(1, 1, 1, width), data->biases[0]),
+        .bias_key = input(w, SHAPE(1, 1, 1, kv_width), data->biases[1]),
+        .bias_value = input(w, SHAPE(1, 1, 1, kv_width), data->biases[2]),
+        .bias_output = input(w, SHAPE(1, 1, 1, width), data->biases[3]),
+    };
+}
+
+void world_open(world *w, mha_gemm_by by)
+{
+    *w = (world){ 0 };
+    device_open(&w->d);
+    describe(w, by);
+    fill(&w->data);
+    place(w);
+    cr_assert_eq(mha_attention_create(&w->attention, w->d.context, &w->desc), MHA_OK, "%s",
+                 w->d.sentence);
+    cr_assert_eq(mha_layer_create(&w->layer, w->d.context, &w->layer_desc), MHA_OK, "%s",
+                 w->d.sentence);
+    w->call = device_call(&w->d, mha_attention_workspace(w->attention));
+    w->layer_call = device_call(&w->d, mha_layer_workspace(w->layer));
+    w->load_call = (mha_call){ .queue = w->d.queue };
+}
+
+void world_close(world *w)
+{
+    mha_attention_destroy(&w->attention);
+    mha_layer_destroy(&w->layer);
+    device_close(&w->d);
+}
+
+void world_clear(world *w)
+{
+    static float nans[WORLD_OUTPUTS];
+    for (size_t i = 0; i < WORLD_OUTPUTS; i++)
+        nans[i] = NAN;
+    device_write(&w->d, &w->output, nans);
+    device_write(&w->d, &w->lse, nans);
+    device_write(&w->d, &w->layer_output, nans);
+    device_write(&w->d, &w->layer_lse, nans);
+}
+
+mha_status world_attend(world *w, float *out, float *lse)
+{
+    world_clear(w);
+    const mha_status status = mha_attention_enqueue(w->attention, &w->args, &w->call);
+    device_read(&w->d, &w->output, out);
+    device_read(&w->d, &w->lse, lse);
+    device_expect_guards(&w->d, "attention");
+    return status;
+}
+
+mha_status world_load(world *w)
+{
+    return mha_layer_load(w->layer, &w->weights, &w->load_call);
+}
+
+mha_status world_run_layer(world *w, float *out, float *lse)
+{
+    world_clear(w);
+    const mha_status status = mha_layer_enqueue(w->layer, &w->layer_args, &w->layer_call);
+    device_read(&w->d, &w->layer_output, out);
+    device_read(&w->d, &w->layer_lse, lse);
+    device_expect_guards(&w->d, "layer");
+    return status;
+}
+
+mha_status world_attend_host(world *w, mha_attention *attention, float *out, float *lse)
+{
+    const mha_host_args args = {
+        .query.data = w->data.query,
+        .key.data = w->data.key,
+        .value.data = w->data.value,
+        .output.data = out,
+        .lse.data = lse,
+        .key_lengths = w->data.key_lengths,
+    };
+    return mha_attention_run(attention, &args);
+}
+
+mha_status world_load_host(world *w, mha_layer *layer)
+{
+    const world_data *data = &w->data;
+    const mha_layer_host_weights weights = {
+        .query.data = data->weights[0],
+        .key.data = data->weights[1],
+        .value.data = data->weights[2],
+        .output.data = data->weights[3],
+        .bias_query = data->biases[0],
+        .bias_key = data->biases[1],
+        .bias_value = data->biases[2],
+        .bias_output = data->biases[3],
+    };
+    return mha_layer_load_host(layer, &weights);
+}
+
+mha_status world_run_layer_host(world *w, mha_layer *layer, float *out, float *lse)
+{
+    const mha_host_args args = {
+        .query.data = w->data.query,
+        .key.data = w->data.key,
+        .value.data = w->data.value,
+        .output.data = out,
+        .lse.data = lse,
+        .key_lengths = w->data.key_lengths,
+    };
+    return mha_layer_run(layer, &args);
+}
