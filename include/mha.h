@@ -238,9 +238,11 @@ typedef struct mha_workspace {
 /* --------------------------------------------------------------------------------- attention -- */
 
 /* softmax(scale * query key^T) value, per batch and head: Vaswani et al., "Attention is all you
- * need", 2017, equation 1. Order of meaning: scale, softcap, bias, exclusion, softmax. A query that
- * may see no key gives a zero output, zero probs and lse = -inf. What stands at a key that a query
- * may not see (also NaN or inf) never reaches its output. All sums are float32. */
+ * need", 2017, equation 1. Order of meaning: scale, softcap, bias, ALiBi, exclusion, softmax. A
+ * query that may see no key gives a zero output, zero probs and lse = -inf. What stands at a key
+ * that a query may not see (also NaN or inf) never reaches its output. Tensors are stored as
+ * float32, float16 or bfloat16, also on devices that compute in none of the last two: all sums are
+ * float32, and a result is rounded once, to nearest even. */
 
 /* Bits of mha_attention_desc.uses: what takes part. An argument without its bit, or a bit without
  * its argument, is refused. */
@@ -254,12 +256,16 @@ typedef struct mha_workspace {
 #define MHA_USES_WINDOW_RIGHT (1ull << 6) /* ... only if j <= diagonal(i) + window_right */
 #define MHA_USES_PROBS (1ull << 7)        /* args.probs is written */
 #define MHA_USES_LSE (1ull << 8)          /* args.lse is written */
+#define MHA_USES_KEY_STARTS (1ull << 9)   /* args.key_starts, [batch] */
+#define MHA_USES_ALIBI (1ull << 10)       /* args.alibi_slopes: score - slope |diagonal(i) - j| */
+#define MHA_USES_SINKS (1ull << 11)       /* args.sinks: a logit per head joins the denominator */
+#define MHA_USES_SCORES (1ull << 12)      /* args.scores is written, as of desc.scores_stage */
 
-/* Where the diagonal of causal and windows lies. Never implied: PyTorch's is_causal and ONNX's
- * is_causal are top-left, FlashAttention's and cuDNN's newer ones bottom-right; they differ as soon
- * as query_len and key_len do. */
+/* Where the diagonal of causal, windows and ALiBi lies. Never implied: PyTorch's is_causal and
+ * ONNX's is_causal are top-left, FlashAttention's and cuDNN's newer ones bottom-right; they differ
+ * as soon as query_len and key_len do. */
 typedef enum mha_diagonal {
-    MHA_DIAGONAL_NONE = 0, /* neither causal nor a window is used */
+    MHA_DIAGONAL_NONE = 0, /* neither causal nor a window nor ALiBi is used */
     MHA_TOP_LEFT = 1,      /* diagonal(i) = i */
     MHA_BOTTOM_RIGHT = 2   /* diagonal(i) = i + L - query_len, L = key_lengths[batch] or key_len */
 } mha_diagonal;
@@ -271,9 +277,25 @@ typedef enum mha_diagonal {
 #define MHA_AXIS_KEY 8u
 
 typedef enum mha_path {
-    MHA_PATH_DEFAULT = 0, /* the library chooses; see mha_attention_explain */
-    MHA_PATH_COMPOSED = 1 /* scores, softmax, probs value: stores the scores; on every device */
+    MHA_PATH_DEFAULT = 0,  /* the library chooses; see mha_attention_explain */
+    MHA_PATH_COMPOSED = 1, /* scores, softmax, probs value: stores the scores; on every device */
+    MHA_PATH_STREAMING = 2 /* one pass over the keys with a running maximum and sum (FlashAttention,
+                            * 2022): never stores the scores, reads any strides in place */
 } mha_path;
+
+/* How the streaming path lays out its work. */
+typedef enum mha_tiling {
+    MHA_TILING_DEFAULT = 0, /* by the kind of device */
+    MHA_TILING_CPU = 1,     /* a work-item by itself, its vector lanes the queries */
+    MHA_TILING_GPU = 2      /* a work-group together, through local memory */
+} mha_tiling;
+
+/* What args.scores holds: ONNX's qk_matmul_output_mode 0, 1 and 2; its 3 is args.probs. */
+typedef enum mha_scores_stage {
+    MHA_SCORES_SCALED = 0, /* scale * query key^T, of all keys, excluded ones too */
+    MHA_SCORES_CAPPED = 1, /* after the softcap, likewise */
+    MHA_SCORES_BIASED = 2  /* after bias and ALiBi; -inf at excluded keys */
+} mha_scores_stage;
 
 /* Who multiplies matrices. */
 typedef enum mha_gemm_by {
@@ -302,7 +324,10 @@ typedef struct mha_attention_desc {
     unsigned mask_broadcast;
     float scale;   /* 0: 1 / sqrt(head_dim) */
     float softcap; /* 0: none; c: score becomes c tanh(score / c), after the scale */
+    mha_scores_stage scores_stage;
+    mha_type scores_type; /* of scores and probs; 0: float32 */
     mha_path path;
+    mha_tiling tiling;
     mha_gemm_by gemm; /* of the composed path's two products */
 } mha_attention_desc;
 
@@ -310,17 +335,27 @@ typedef struct mha_attention_args {
     /* The lengths of this call, at most the desc's; 0: the desc's. Packed means packed at these. */
     size_t query_len;
     size_t key_len;
-    mha_tensor query;        /* [batch][heads][query_len][head_dim] */
-    mha_tensor key;          /* [batch][kv_heads][key_len][head_dim] */
-    mha_tensor value;        /* [batch][kv_heads][key_len][value_dim] */
-    mha_tensor output;       /* [batch][heads][query_len][value_dim]; overlaps no other argument */
-    mha_tensor bias;         /* [batch][heads][query_len][key_len], broadcast axes 1 */
-    mha_tensor mask;         /* the same shape, one byte each: not 0 = may attend */
-    mha_tensor probs;        /* [batch][heads][query_len][key_len] float32, after the softmax */
-    mha_tensor lse;          /* [batch][heads][query_len][1] float32: ln of the sum of exp(score) */
-    mha_lengths key_lengths; /* [batch]: keys j >= key_lengths[b] do not exist */
+    mha_tensor query; /* [batch][heads][query_len][head_dim] */
+    mha_tensor key;   /* [batch][kv_heads][key_len][head_dim] */
+    mha_tensor value; /* [batch][kv_heads][key_len][value_dim] */
+    /* [batch][heads][query_len][value_dim]. It overlaps no other argument, except that it may be
+     * exactly the query: the same buffer, offset, strides and type, value_dim = head_dim. */
+    mha_tensor output;
+    mha_tensor bias;   /* [batch][heads][query_len][key_len], broadcast axes 1 */
+    mha_tensor mask;   /* the same shape, one byte each: not 0 = may attend */
+    mha_tensor probs;  /* [batch][heads][query_len][key_len], after the softmax */
+    mha_tensor scores; /* the same shape, before it */
+    mha_tensor
+        lse; /* [batch][heads][query_len][1] float32: ln of the sum of exp(score), and sink */
+    mha_lengths key_lengths;           /* [batch]: keys j >= key_lengths[b] do not exist */
     mha_lengths key_lengths_per_query; /* [batch][query_len]: the same for one query; the diagonal
                                         * does not follow these */
+    mha_lengths key_starts; /* [batch]: keys j < key_starts[b] do not exist (left padding); the
+                             * diagonal does not follow these */
+    /* [heads] float32, contiguous (Press et al., "Train short, test long", 2022). strides[0] not 0:
+     * [batch][heads] with that distance between batches. */
+    mha_tensor alibi_slopes;
+    mha_tensor sinks; /* [heads] float32, contiguous. A query with no key then has lse = its sink */
 } mha_attention_args;
 
 typedef struct mha_attention mha_attention;
@@ -489,10 +524,11 @@ typedef struct mha_host_output {
 
 typedef struct mha_host_args { /* as in mha_attention_args */
     size_t query_len, key_len;
-    mha_host_input query, key, value, bias, mask;
-    mha_host_output output, probs, lse;
+    mha_host_input query, key, value, bias, mask, alibi_slopes, sinks;
+    mha_host_output output, probs, scores, lse;
     const int32_t *key_lengths;
     const int32_t *key_lengths_per_query;
+    const int32_t *key_starts;
 } mha_host_args;
 
 MHA_API mha_status mha_attention_run(mha_attention *attention, const mha_host_args *args);

@@ -153,18 +153,20 @@ static mha_status bind_tensors(const mha_run *run, mha_bound *bound, const char 
 {
     const size_t b = desc->batch, h = desc->heads, kv = desc->kv_heads;
     const size_t q = bound->query_len, k = bound->key_len;
-    mha_status status =
-        mha_bind_tensor(run, &bound->query, who, "query", &args->query,
-                        (size_t[]){ b, h, q, desc->head_dim }, sizeof(float), MHA_READS);
+    const size_t kv_bytes = mha_bind_type_bytes(desc->key_value_type);
+    mha_status status = mha_bind_tensor(run, &bound->query, who, "query", &args->query,
+                                        (size_t[]){ b, h, q, desc->head_dim },
+                                        mha_bind_type_bytes(desc->type), MHA_READS);
     if (!status)
         status = mha_bind_tensor(run, &bound->key, who, "key", &args->key,
-                                 (size_t[]){ b, kv, k, desc->head_dim }, sizeof(float), MHA_READS);
+                                 (size_t[]){ b, kv, k, desc->head_dim }, kv_bytes, MHA_READS);
     if (!status)
         status = mha_bind_tensor(run, &bound->value, who, "value", &args->value,
-                                 (size_t[]){ b, kv, k, desc->value_dim }, sizeof(float), MHA_READS);
+                                 (size_t[]){ b, kv, k, desc->value_dim }, kv_bytes, MHA_READS);
     if (!status)
         status = mha_bind_tensor(run, &bound->output, who, "output", &args->output,
-                                 (size_t[]){ b, h, q, desc->value_dim }, sizeof(float), MHA_WRITES);
+                                 (size_t[]){ b, h, q, desc->value_dim },
+                                 mha_bind_type_bytes(desc->output_type), MHA_WRITES);
     return status;
 }
 
@@ -190,7 +192,9 @@ mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_a
     if (!status)
         status = mha_bind_options(&run, &bound, who, desc, args);
     if (!status)
-        status = mha_bind_overlap(&run, &bound, who);
+        status =
+            mha_bind_overlap(&run, &bound, who,
+                             desc->type == desc->output_type && desc->head_dim == desc->value_dim);
     if (!status)
         status = mha_run_wait(&run);
     if (!status) {

@@ -131,6 +131,11 @@ mha_status mha_bind_tensor(const mha_run *run, mha_view *out, const char *who, c
     return MHA_OK;
 }
 
+size_t mha_bind_type_bytes(mha_type type)
+{
+    return type == MHA_FLOAT32 ? 4 : 2;
+}
+
 mha_view mha_bind_packed(cl_mem buffer, size_t offset_bytes, const size_t shape[4])
 {
     mha_view view = { .buffer = buffer, .offset = offset_bytes / sizeof(float) };
@@ -219,44 +224,83 @@ static mha_status bind_option(const mha_run *run, mha_view *out, const char *who
     return mha_bind_tensor(run, out, who, name, tensor, narrow, bytes, access);
 }
 
+/* One float32 a head. A stride of batches counts only for slopes. */
+static mha_status bind_per_head(const mha_run *run, mha_view *out, const char *who,
+                                const char *name, bool used, const mha_tensor *tensor,
+                                const mha_attention_desc *desc, bool may_differ)
+{
+    *out = (mha_view){ 0 };
+    mha_status status = check_pair(run, who, name, used, tensor->buffer);
+    if (status || !used)
+        return status;
+    const size_t stride = may_differ ? tensor->strides[0] : 0;
+    const mha_tensor rows = { tensor->buffer, tensor->offset, { stride, 0, 0, 1 } };
+    return mha_bind_tensor(run, out, who, name, &rows,
+                           (size_t[]){ stride ? desc->batch : 1, 1, 1, desc->heads }, sizeof(float),
+                           MHA_READS);
+}
+
 mha_status mha_bind_options(const mha_run *run, mha_bound *out, const char *who,
                             const mha_attention_desc *desc, const mha_attention_args *args)
 {
+    const uint64_t uses = desc->uses;
     const size_t scores[4] = { desc->batch, desc->heads, out->query_len, out->key_len };
     const size_t rows[4] = { desc->batch, desc->heads, out->query_len, 1 };
-    mha_status status =
-        bind_option(run, &out->bias, who, "bias", desc->uses & MHA_USES_BIAS, &args->bias, scores,
-                    desc->bias_broadcast, sizeof(float), MHA_READS);
+    const struct {
+        mha_view *view;
+        const char *name;
+        uint64_t bit;
+        const mha_tensor *tensor;
+        const size_t *shape;
+        unsigned broadcast;
+        size_t bytes;
+        mha_access access;
+    } tensors[] = {
+        { &out->bias, "bias", MHA_USES_BIAS, &args->bias, scores, desc->bias_broadcast,
+          mha_bind_type_bytes(desc->bias_type), MHA_READS },
+        { &out->mask, "mask", MHA_USES_MASK, &args->mask, scores, desc->mask_broadcast, 1,
+          MHA_READS },
+        { &out->probs, "probs", MHA_USES_PROBS, &args->probs, scores, 0,
+          mha_bind_type_bytes(desc->scores_type), MHA_WRITES },
+        { &out->scores, "scores", MHA_USES_SCORES, &args->scores, scores, 0,
+          mha_bind_type_bytes(desc->scores_type), MHA_WRITES },
+        { &out->lse, "lse", MHA_USES_LSE, &args->lse, rows, 0, sizeof(float), MHA_WRITES },
+    };
+    mha_status status = MHA_OK;
+    for (size_t i = 0; !status && i < sizeof tensors / sizeof tensors[0]; i++)
+        status = bind_option(run, tensors[i].view, who, tensors[i].name, uses & tensors[i].bit,
+                             tensors[i].tensor, tensors[i].shape, tensors[i].broadcast,
+                             tensors[i].bytes, tensors[i].access);
     if (!status)
-        status = bind_option(run, &out->mask, who, "mask", desc->uses & MHA_USES_MASK, &args->mask,
-                             scores, desc->mask_broadcast, 1, MHA_READS);
+        status = bind_per_head(run, &out->slopes, who, "alibi_slopes", uses & MHA_USES_ALIBI,
+                               &args->alibi_slopes, desc, true);
     if (!status)
-        status = bind_option(run, &out->probs, who, "probs", desc->uses & MHA_USES_PROBS,
-                             &args->probs, scores, 0, sizeof(float), MHA_WRITES);
-    if (!status)
-        status = bind_option(run, &out->lse, who, "lse", desc->uses & MHA_USES_LSE, &args->lse,
-                             rows, 0, sizeof(float), MHA_WRITES);
-    if (!status)
-        status = bind_lengths(run, &out->key_lengths, who, "key_lengths",
-                              desc->uses & MHA_USES_KEY_LENGTHS, &args->key_lengths, desc->batch,
-                              out->key_len);
+        status = bind_per_head(run, &out->sinks, who, "sinks", uses & MHA_USES_SINKS, &args->sinks,
+                               desc, false);
     if (!status)
         status =
-            bind_lengths(run, &out->per_query, who, "key_lengths_per_query",
-                         desc->uses & MHA_USES_KEY_LENGTHS_PER_QUERY, &args->key_lengths_per_query,
-                         desc->batch * out->query_len, out->key_len);
+            bind_lengths(run, &out->key_lengths, who, "key_lengths", uses & MHA_USES_KEY_LENGTHS,
+                         &args->key_lengths, desc->batch, out->key_len);
+    if (!status)
+        status = bind_lengths(run, &out->key_starts, who, "key_starts", uses & MHA_USES_KEY_STARTS,
+                              &args->key_starts, desc->batch, out->key_len);
+    if (!status)
+        status = bind_lengths(run, &out->per_query, who, "key_lengths_per_query",
+                              uses & MHA_USES_KEY_LENGTHS_PER_QUERY, &args->key_lengths_per_query,
+                              desc->batch * out->query_len, out->key_len);
     return status;
 }
 
-static size_t key_lengths_bytes(const mha_attention_desc *desc)
+static size_t per_batch_bytes(const mha_attention_desc *desc, uint64_t bit)
 {
-    return desc->uses & MHA_USES_KEY_LENGTHS ? desc->batch * sizeof(cl_int) : 0;
+    return desc->uses & bit ? desc->batch * sizeof(cl_int) : 0;
 }
 
 size_t mha_bind_lengths_bytes(const mha_attention_desc *desc)
 {
     size_t end = 0;
-    mha_layout_add(&end, key_lengths_bytes(desc));
+    mha_layout_add(&end, per_batch_bytes(desc, MHA_USES_KEY_LENGTHS));
+    mha_layout_add(&end, per_batch_bytes(desc, MHA_USES_KEY_STARTS));
     if (desc->uses & MHA_USES_KEY_LENGTHS_PER_QUERY)
         mha_layout_add(&end, desc->batch * desc->query_len * sizeof(cl_int));
     return end;
@@ -277,8 +321,11 @@ mha_status mha_bind_upload(mha_run *run, mha_bound *bound, const mha_attention_d
                            size_t region_bytes)
 {
     size_t end = region_bytes;
-    const size_t first = mha_layout_add(&end, key_lengths_bytes(desc));
-    mha_status status = upload(run, &bound->key_lengths, "key lengths", first);
+    const size_t lengths = mha_layout_add(&end, per_batch_bytes(desc, MHA_USES_KEY_LENGTHS));
+    const size_t starts = mha_layout_add(&end, per_batch_bytes(desc, MHA_USES_KEY_STARTS));
+    mha_status status = upload(run, &bound->key_lengths, "key lengths", lengths);
+    if (!status)
+        status = upload(run, &bound->key_starts, "key starts", starts);
     if (!status)
         status = upload(run, &bound->per_query, "key lengths per query", end);
     return status;
@@ -335,20 +382,47 @@ static mha_view view_of(const mha_bound_lengths *lengths)
                        .end_byte = lengths->end_byte };
 }
 
-mha_status mha_bind_overlap(const mha_run *run, const mha_bound *bound, const char *who)
+/* Exactly the same elements: a kernel that has read a query's row may write its output there. */
+static bool coincide(const mha_view *a, const mha_view *b)
 {
+    return a->root == b->root && a->first_byte == b->first_byte && a->end_byte == b->end_byte &&
+           a->strides[0] == b->strides[0] && a->strides[1] == b->strides[1] &&
+           a->strides[2] == b->strides[2];
+}
+
+mha_status mha_bind_overlap(const mha_run *run, const mha_bound *bound, const char *who,
+                            bool in_place)
+{
+    static const mha_view none = { 0 };
     const mha_view key_lengths = view_of(&bound->key_lengths);
     const mha_view per_query = view_of(&bound->per_query);
-    const mha_view *views[] = { &bound->output, &bound->probs, &bound->lse,  &bound->query,
-                                &bound->key,    &bound->value, &bound->bias, &bound->mask,
-                                &key_lengths,   &per_query };
-    static const char *const names[] = {
-        "output", "probs", "lse",  "query",       "key",
-        "value",  "bias",  "mask", "key_lengths", "key_lengths_per_query"
+    const mha_view key_starts = view_of(&bound->key_starts);
+    const mha_view *query =
+        in_place && coincide(&bound->query, &bound->output) ? &none : &bound->query;
+    const mha_view *views[] = { &bound->output, &bound->probs,  &bound->scores, &bound->lse,
+                                query,          &bound->key,    &bound->value,  &bound->bias,
+                                &bound->mask,   &bound->slopes, &bound->sinks,  &key_lengths,
+                                &per_query,     &key_starts };
+    static const char *const names[] = { "output",
+                                         "probs",
+                                         "scores",
+                                         "lse",
+                                         "query",
+                                         "key",
+                                         "value",
+                                         "bias",
+                                         "mask",
+                                         "alibi_slopes",
+                                         "sinks",
+                                         "key_lengths",
+                                         "key_lengths_per_query",
+                                         "key_starts" };
+    enum {
+        COUNT = sizeof views / sizeof views[0],
+        OUTPUTS = 4
     };
-    static const mha_access accesses[] = {
-        MHA_WRITES, MHA_WRITES, MHA_WRITES, MHA_READS, MHA_READS,
-        MHA_READS,  MHA_READS,  MHA_READS,  MHA_READS, MHA_READS
-    };
-    return mha_bind_apart(run, who, views, names, accesses, sizeof views / sizeof views[0]);
+    mha_access accesses[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        accesses[i] = i < OUTPUTS ? MHA_WRITES : MHA_READS;
+    return mha_bind_apart(run, who, views, names, accesses, COUNT);
 }

@@ -24,6 +24,9 @@ mha_status mha_bind_tensor(const mha_run *run, mha_view *out, const char *who, c
                            const mha_tensor *tensor, const size_t shape[4], size_t bytes,
                            mha_access access);
 
+/* Bytes of an element of a resolved type. */
+size_t mha_bind_type_bytes(mha_type type);
+
 /* A view of packed float32 memory that is known to be right: a region of the workspace. */
 mha_view mha_bind_packed(cl_mem buffer, size_t offset_bytes, const size_t shape[4]);
 
@@ -41,26 +44,27 @@ typedef struct mha_bound_lengths {
 /* All that an attention reads and writes in one call. */
 typedef struct mha_bound {
     size_t query_len, key_len;
-    mha_view query, key, value, output, bias, mask, probs, lse;
-    mha_bound_lengths key_lengths, per_query;
+    mha_view query, key, value, output, bias, mask, probs, scores, lse, slopes, sinks;
+    mha_bound_lengths key_lengths, per_query, key_starts;
 } mha_bound;
 
 /* The lengths of the call, at most the desc's. */
 mha_status mha_bind_call_lengths(const mha_run *run, mha_bound *out, const char *who,
                                  const mha_attention_desc *desc, const mha_attention_args *args);
-/* bias, mask, probs, lse and lengths, each there exactly where its bit of desc->uses says so. */
+/* All but query, key, value and output, each there exactly where its bit of desc->uses says so. */
 mha_status mha_bind_options(const mha_run *run, mha_bound *out, const char *who,
                             const mha_attention_desc *desc, const mha_attention_args *args);
 
-/* Space that host lengths need in a workspace, and where the two arrays lie in it. */
+/* Space that host lengths need in a workspace, and where the arrays lie in it. */
 size_t mha_bind_lengths_bytes(const mha_attention_desc *desc);
 /* Queues the copies of host lengths into the workspace at region_bytes. */
 mha_status mha_bind_upload(mha_run *run, mha_bound *bound, const mha_attention_desc *desc,
                            size_t region_bytes);
 
 /* Refuses an output that shares memory with another output or with what is read. The views of
- * `bound` take part, and so does the workspace. */
-mha_status mha_bind_overlap(const mha_run *run, const mha_bound *bound, const char *who);
+ * `bound` take part, and so does the workspace. in_place: the output may be exactly the query. */
+mha_status mha_bind_overlap(const mha_run *run, const mha_bound *bound, const char *who,
+                            bool in_place);
 /* The same for any views; names[i] says what views[i] is, writes[i] whether it is written. */
 mha_status mha_bind_apart(const mha_run *run, const char *who, const mha_view *const *views,
                           const char *const *names, const mha_access *accesses, size_t count);

@@ -16,7 +16,9 @@ typedef struct composed {
     mha_attention_desc desc;
     bool clblast_scores, clblast_values; /* else the library's kernels, from any strides */
     mha_gemm_stage scores_gemm, values_gemm;
-    mha_kernel scores, weigh, copy;
+    mha_kernel scores, weigh;
+    mha_kernel split_query, split_key_value, merge,
+        copy_probs; /* copies, from and to their types */
     mha_softmax_stage softmax;
     /* Where things lie in the region, in bytes. */
     size_t query, key, value, output, probs;
@@ -42,23 +44,44 @@ static bool uses_clblast_values(const mha_attention_desc *desc)
     return uses_clblast_scores(desc) && !(desc->uses & MHA_EXCLUDES_BY_QUERY);
 }
 
+/* Who is not float32, or not one matrix a head as CLBlast needs it, is copied to the workspace. */
+static bool may_copy_query(const mha_attention_desc *desc)
+{
+    return uses_clblast_scores(desc) || desc->type != MHA_FLOAT32;
+}
+
+static bool may_copy_key(const mha_attention_desc *desc)
+{
+    return uses_clblast_scores(desc) || desc->key_value_type != MHA_FLOAT32;
+}
+
+static bool may_copy_value(const mha_attention_desc *desc)
+{
+    return uses_clblast_values(desc) || desc->key_value_type != MHA_FLOAT32;
+}
+
+static bool may_copy_output(const mha_attention_desc *desc)
+{
+    return uses_clblast_values(desc) || desc->output_type != MHA_FLOAT32;
+}
+
 static size_t lay_out(composed *path, const mha_attention_desc *desc)
 {
+    const size_t b = desc->batch;
     size_t end = 0;
-    if (uses_clblast_scores(desc)) {
-        path->query = mha_layout_add(
-            &end, bytes_of(desc->batch, desc->heads, desc->query_len, desc->head_dim));
-        path->key = mha_layout_add(
-            &end, bytes_of(desc->batch, desc->kv_heads, desc->key_len, desc->head_dim));
-    }
-    if (uses_clblast_values(desc)) {
-        path->value = mha_layout_add(
-            &end, bytes_of(desc->batch, desc->kv_heads, desc->key_len, desc->value_dim));
-        path->output = mha_layout_add(
-            &end, bytes_of(desc->batch, desc->heads, desc->query_len, desc->value_dim));
-    }
-    path->probs =
-        mha_layout_add(&end, bytes_of(desc->batch, desc->heads, desc->query_len, desc->key_len));
+    if (may_copy_query(desc))
+        path->query =
+            mha_layout_add(&end, bytes_of(b, desc->heads, desc->query_len, desc->head_dim));
+    if (may_copy_key(desc))
+        path->key =
+            mha_layout_add(&end, bytes_of(b, desc->kv_heads, desc->key_len, desc->head_dim));
+    if (may_copy_value(desc))
+        path->value =
+            mha_layout_add(&end, bytes_of(b, desc->kv_heads, desc->key_len, desc->value_dim));
+    if (may_copy_output(desc))
+        path->output =
+            mha_layout_add(&end, bytes_of(b, desc->heads, desc->query_len, desc->value_dim));
+    path->probs = mha_layout_add(&end, bytes_of(b, desc->heads, desc->query_len, desc->key_len));
     return end;
 }
 
@@ -86,7 +109,10 @@ static void destroy(void *given)
     mha_gemm_release(&path->values_gemm);
     mha_kernel_release(&path->scores);
     mha_kernel_release(&path->weigh);
-    mha_kernel_release(&path->copy);
+    mha_kernel_release(&path->split_query);
+    mha_kernel_release(&path->split_key_value);
+    mha_kernel_release(&path->merge);
+    mha_kernel_release(&path->copy_probs);
     mha_softmax_release(&path->softmax);
     free(path);
 }
@@ -125,6 +151,22 @@ static mha_status set_up_values(composed *path, mha_context *context)
     return mha_gemm_setup(&path->values_gemm, context, &shape);
 }
 
+static mha_status set_up_copies(composed *path, mha_context *context)
+{
+    const mha_attention_desc *desc = &path->desc;
+    mha_status status = MHA_OK;
+    if (may_copy_query(desc))
+        status = mha_heads_setup(&path->split_query, context, desc->type, MHA_FLOAT32);
+    if (!status && (may_copy_key(desc) || may_copy_value(desc)))
+        status =
+            mha_heads_setup(&path->split_key_value, context, desc->key_value_type, MHA_FLOAT32);
+    if (!status && may_copy_output(desc))
+        status = mha_heads_setup(&path->merge, context, MHA_FLOAT32, desc->output_type);
+    if (!status && desc->uses & MHA_USES_PROBS)
+        status = mha_heads_setup(&path->copy_probs, context, MHA_FLOAT32, desc->scores_type);
+    return status;
+}
+
 static mha_status create(void **out, mha_context *context, const mha_attention_desc *desc)
 {
     composed *path = calloc(1, sizeof *path);
@@ -141,7 +183,7 @@ static mha_status create(void **out, mha_context *context, const mha_attention_d
     if (!status)
         status = set_up_values(path, context);
     if (!status)
-        status = mha_heads_setup(&path->copy, context);
+        status = set_up_copies(path, context);
     path->needs.temp_bytes = path->scores_gemm.temp_bytes > path->values_gemm.temp_bytes
                                  ? path->scores_gemm.temp_bytes
                                  : path->values_gemm.temp_bytes;
@@ -195,23 +237,42 @@ static bool as_matrices(mha_operand *out, const mha_view *view, size_t batch, si
     return row >= columns;
 }
 
-/* The matrices of a view: in place where they can be, else copied to the workspace. */
-static mha_status gather(composed *path, mha_run *run, mha_operand *out, const char *stage,
-                         const mha_view *view, const size_t shape[4], size_t group, size_t region,
-                         const mha_bound_lengths *lengths)
+/* A tensor of the call on its way into a product. */
+typedef struct gathered {
+    const char *stage;
+    const mha_kernel *copy;
+    mha_type type;
+    const mha_view *view;
+    size_t shape[4];
+    size_t group;  /* heads that are rows of one matrix */
+    size_t region; /* for the copy */
+    bool by_clblast;
+    const mha_bound_lengths *starts, *lengths; /* outside of them a copy holds zeros */
+} gathered;
+
+/* Puts the tensor where and how the product can read it: in place, or a copy in the workspace.
+ * Writes the view, and the matrices if it is for CLBlast. */
+static mha_status gather(mha_run *run, const gathered *from, mha_view *view, mha_operand *matrices)
 {
-    const bool in_place = !(lengths && lengths->buffer);
-    if (in_place && as_matrices(out, view, shape[0], shape[1], group, shape[2], shape[3]))
+    const size_t *shape = from->shape;
+    const bool must_copy = from->type != MHA_FLOAT32 || (from->starts && from->starts->buffer) ||
+                           (from->lengths && from->lengths->buffer);
+    *view = *from->view;
+    if (!must_copy && !from->by_clblast)
+        return MHA_OK;
+    if (!must_copy &&
+        as_matrices(matrices, view, shape[0], shape[1], from->group, shape[2], shape[3]))
         return MHA_OK;
     mha_heads_copy copy = {
         .shape = { shape[0], shape[1], shape[2], shape[3] },
-        .from = *view,
-        .to = mha_bind_packed(run->workspace, region, shape),
-        .lengths = lengths,
+        .from = *from->view,
+        .to = mha_bind_packed(run->workspace, from->region, shape),
+        .starts = from->starts,
+        .lengths = from->lengths,
     };
-    const bool can_now = as_matrices(out, &copy.to, shape[0], shape[1], group, shape[2], shape[3]);
-    (void)can_now; /* packed memory always can */
-    return mha_heads_launch(&path->copy, run, stage, &copy);
+    *view = copy.to;
+    as_matrices(matrices, view, shape[0], shape[1], from->group, shape[2], shape[3]);
+    return mha_heads_launch(from->copy, run, from->stage, &copy);
 }
 
 static mha_status enqueue_scores(composed *path, mha_run *run, const mha_bound *bound,
@@ -220,13 +281,29 @@ static mha_status enqueue_scores(composed *path, mha_run *run, const mha_bound *
     const mha_attention_desc *desc = &path->desc;
     if (!bound->key_len)
         return MHA_OK;
-    if (!path->clblast_scores)
-        return mha_scores_launch(&path->scores, run, desc, bound, scores, scores_offset);
-
     const size_t group = desc->heads / desc->kv_heads;
     const size_t rows = group * bound->query_len;
-    const size_t query[4] = { desc->batch, desc->heads, bound->query_len, desc->head_dim };
-    const size_t key[4] = { desc->batch, desc->kv_heads, bound->key_len, desc->head_dim };
+    const gathered query = {
+        .stage = "split query",
+        .copy = &path->split_query,
+        .type = desc->type,
+        .view = &bound->query,
+        .shape = { desc->batch, desc->heads, bound->query_len, desc->head_dim },
+        .group = group,
+        .region = region + path->query,
+        .by_clblast = path->clblast_scores,
+    };
+    const gathered key = {
+        .stage = "split key",
+        .copy = &path->split_key_value,
+        .type = desc->key_value_type,
+        .view = &bound->key,
+        .shape = { desc->batch, desc->kv_heads, bound->key_len, desc->head_dim },
+        .group = 1,
+        .region = region + path->key,
+        .by_clblast = path->clblast_scores,
+    };
+    mha_bound from = *bound;
     mha_gemm_launch_args args = {
         .batch = desc->batch * desc->kv_heads,
         .m = rows,
@@ -234,13 +311,13 @@ static mha_status enqueue_scores(composed *path, mha_run *run, const mha_bound *
         .k = desc->head_dim,
         .c = { scores, scores_offset, bound->key_len, rows * bound->key_len },
     };
-    mha_status status = gather(path, run, &args.a, "split query", &bound->query, query, group,
-                               region + path->query, NULL);
+    mha_status status = gather(run, &query, &from.query, &args.a);
     if (!status)
-        status =
-            gather(path, run, &args.b, "split key", &bound->key, key, 1, region + path->key, NULL);
-    if (!status)
+        status = gather(run, &key, &from.key, &args.b);
+    if (!status && path->clblast_scores)
         status = mha_gemm_launch(&path->scores_gemm, run, "scores", &args);
+    else if (!status)
+        status = mha_scores_launch(&path->scores, run, desc, &from, scores, scores_offset);
     return status;
 }
 
@@ -248,19 +325,23 @@ static mha_status enqueue_values(composed *path, mha_run *run, const mha_bound *
                                  size_t region, cl_mem probs, size_t probs_offset)
 {
     const mha_attention_desc *desc = &path->desc;
-    run->wrote = "output";
-    if (!path->clblast_values)
-        return mha_weigh_launch(&path->weigh, run, desc, bound, probs, probs_offset);
-
     const size_t group = desc->heads / desc->kv_heads;
     const size_t rows = group * bound->query_len;
-    const size_t value[4] = { desc->batch, desc->kv_heads, bound->key_len, desc->value_dim };
     const size_t output[4] = { desc->batch, desc->heads, bound->query_len, desc->value_dim };
-    mha_heads_copy merge = {
-        .shape = { output[0], output[1], output[2], output[3] },
-        .from = mha_bind_packed(run->workspace, region + path->output, output),
-        .to = bound->output,
+    const gathered value = {
+        .stage = "split value",
+        .copy = &path->split_key_value,
+        .type = desc->key_value_type,
+        .view = &bound->value,
+        .shape = { desc->batch, desc->kv_heads, bound->key_len, desc->value_dim },
+        .group = 1,
+        .region = region + path->value,
+        .by_clblast = path->clblast_values,
+        /* The library's kernel skips what is excluded. */
+        .starts = path->clblast_values ? &bound->key_starts : NULL,
+        .lengths = path->clblast_values ? &bound->key_lengths : NULL,
     };
+    mha_bound from = *bound;
     mha_gemm_launch_args args = {
         .batch = desc->batch * desc->kv_heads,
         .m = rows,
@@ -269,17 +350,28 @@ static mha_status enqueue_values(composed *path, mha_run *run, const mha_bound *
         .a = { probs, probs_offset, bound->key_len, rows * bound->key_len },
     };
     const bool in_place =
-        as_matrices(&args.c, &bound->output, output[0], output[1], group, output[2], output[3]);
+        desc->output_type == MHA_FLOAT32 &&
+        (!path->clblast_values ||
+         as_matrices(&args.c, &bound->output, output[0], output[1], group, output[2], output[3]));
     if (!in_place) {
-        as_matrices(&args.c, &merge.from, output[0], output[1], group, output[2], output[3]);
+        from.output = mha_bind_packed(run->workspace, region + path->output, output);
+        as_matrices(&args.c, &from.output, output[0], output[1], group, output[2], output[3]);
     }
-    mha_status status = gather(path, run, &args.b, "split value", &bound->value, value, 1,
-                               region + path->value, &bound->key_lengths);
-    if (!status)
+    run->wrote = in_place ? "output" : run->wrote;
+    mha_status status = bound->key_len ? gather(run, &value, &from.value, &args.b) : MHA_OK;
+    if (!status && path->clblast_values)
         status = mha_gemm_launch(&path->values_gemm, run, "probs value", &args);
-    if (!status && !in_place)
-        status = mha_heads_launch(&path->copy, run, "merge heads", &merge);
-    return status;
+    else if (!status)
+        status = mha_weigh_launch(&path->weigh, run, desc, &from, probs, probs_offset);
+    if (status || in_place)
+        return status;
+    const mha_heads_copy merge = {
+        .shape = { output[0], output[1], output[2], output[3] },
+        .from = from.output,
+        .to = bound->output,
+    };
+    run->wrote = "output";
+    return mha_heads_launch(&path->merge, run, "merge heads", &merge);
 }
 
 static bool is_packed(const mha_view *view, const size_t shape[4])
@@ -299,13 +391,18 @@ static mha_status enqueue(void *given, mha_run *run, const mha_bound *bound, siz
         return MHA_OK;
     const size_t shape[4] = { desc->batch, desc->heads, bound->query_len, bound->key_len };
     const bool wants_probs = bound->probs.buffer;
-    const bool in_place = wants_probs && is_packed(&bound->probs, shape);
+    const bool in_place =
+        wants_probs && desc->scores_type == MHA_FLOAT32 && is_packed(&bound->probs, shape);
     const mha_view probs =
         in_place ? bound->probs : mha_bind_packed(run->workspace, region + path->probs, shape);
 
+    run->wrote = in_place ? "probs" : NULL; /* its memory holds the scores first */
     mha_status status = enqueue_scores(path, run, bound, region, probs.buffer, probs.offset);
     if (!status) {
-        run->wrote = in_place ? "probs" : bound->lse.buffer ? "lse" : run->wrote;
+        run->wrote = in_place               ? "probs"
+                     : bound->scores.buffer ? "scores"
+                     : bound->lse.buffer    ? "lse"
+                                            : NULL;
         status = mha_softmax_launch(&path->softmax, run, desc, bound, probs.buffer, probs.offset,
                                     probs.buffer, probs.offset);
     }
@@ -316,7 +413,7 @@ static mha_status enqueue(void *given, mha_run *run, const mha_bound *bound, siz
             .to = bound->probs,
         };
         run->wrote = "probs";
-        status = mha_heads_launch(&path->copy, run, "copy probs", &copy);
+        status = mha_heads_launch(&path->copy_probs, run, "copy probs", &copy);
     }
     if (!status)
         status = enqueue_values(path, run, bound, region, probs.buffer, probs.offset);

@@ -3,9 +3,13 @@
 
 #include "grid.h"
 
-mha_status mha_heads_setup(mha_kernel *kernel, mha_context *context)
+#include <stdio.h>
+
+mha_status mha_heads_setup(mha_kernel *kernel, mha_context *context, mha_type from, mha_type to)
 {
-    return mha_context_kernel(context, kernel, "heads", "", "heads_copy");
+    char options[64];
+    snprintf(options, sizeof options, "-DFROM_TYPE=%d -DTO_TYPE=%d", (int)from, (int)to);
+    return mha_context_kernel(context, kernel, "heads", options, "heads_copy");
 }
 
 mha_status mha_heads_launch(const mha_kernel *kernel, mha_run *run, const char *stage,
@@ -14,6 +18,7 @@ mha_status mha_heads_launch(const mha_kernel *kernel, mha_run *run, const char *
     const size_t *shape = copy->shape;
     if (!shape[0] || !shape[1] || !shape[2] || !shape[3])
         return MHA_OK;
+    const mha_bound_lengths *starts = copy->starts;
     const mha_bound_lengths *lengths = copy->lengths;
     const mha_arg args[] = {
         MHA_ARG_MEM(copy->from.buffer),
@@ -27,6 +32,8 @@ mha_status mha_heads_launch(const mha_kernel *kernel, mha_run *run, const char *
         MHA_ARG_SIZE(copy->to.strides[0]),
         MHA_ARG_SIZE(copy->to.strides[1]),
         MHA_ARG_SIZE(copy->to.strides[2]),
+        MHA_ARG_MEM(starts ? starts->buffer : NULL),
+        MHA_ARG_SIZE(starts ? starts->offset : 0),
         MHA_ARG_MEM(lengths ? lengths->buffer : NULL),
         MHA_ARG_SIZE(lengths ? lengths->offset : 0),
         MHA_ARG_INT(shape[0]),

@@ -8,10 +8,12 @@ typedef struct mha_heads_copy {
     size_t shape[4];
     mha_view from; /* strides[3] may be anything: a transposed matrix is one such view */
     mha_view to;
-    const mha_bound_lengths *lengths; /* rows at or after the batch's become 0; NULL or none: no */
+    /* Rows before the batch's start, or from its length on, become 0. NULL or none: no. */
+    const mha_bound_lengths *starts, *lengths;
 } mha_heads_copy;
 
-mha_status mha_heads_setup(mha_kernel *kernel, mha_context *context);
+/* A kernel that copies from one type to another. */
+mha_status mha_heads_setup(mha_kernel *kernel, mha_context *context, mha_type from, mha_type to);
 mha_status mha_heads_launch(const mha_kernel *kernel, mha_run *run, const char *stage,
                             const mha_heads_copy *copy);
 

@@ -58,12 +58,12 @@ static mha_status stage_input(const mha_context *context, staged *array, const c
 
 static mha_status stage_output(const mha_context *context, staged *array, const char *name,
                                mha_tensor *tensor, const mha_host_output *output,
-                               const size_t shape[4])
+                               const size_t shape[4], size_t element_bytes)
 {
     for (int axis = 0; axis < 4; axis++)
         tensor->strides[axis] = output->strides[axis];
     return stage(context, array, name, &tensor->buffer, output->data, output->data, shape,
-                 output->strides, sizeof(float));
+                 output->strides, element_bytes);
 }
 
 static void release(staged *arrays, size_t count)
@@ -139,67 +139,82 @@ typedef struct host_shapes {
     size_t query[4], key[4], value[4], output[4];
 } host_shapes;
 
+/* The scores' shape with its broadcast axes 1. */
+static void narrow(size_t out[4], const size_t scores[4], unsigned broadcast)
+{
+    for (int axis = 0; axis < 4; axis++)
+        out[axis] = broadcast >> axis & 1 && scores[axis] ? 1 : scores[axis];
+}
+
 /* Stages all arrays of an attention or layer, runs it, and copies the outputs back. */
 static mha_status run_staged(mha_context *context, const mha_attention_desc *desc,
                              const host_shapes *shapes, const mha_host_args *host, host_work *work,
                              size_t workspace_bytes)
 {
-    enum {
-        QUERY,
-        KEY,
-        VALUE,
-        BIAS,
-        MASK,
-        OUTPUT,
-        PROBS,
-        LSE,
-        COUNT
-    };
-    const size_t q = shapes->query[2];
-    const size_t k = shapes->key[2];
-    size_t bias[4] = { desc->batch, desc->heads, q, k };
-    size_t mask[4] = { desc->batch, desc->heads, q, k };
-    const size_t probs[4] = { desc->batch, desc->heads, q, k };
-    const size_t rows[4] = { desc->batch, desc->heads, q, 1 };
-    for (int axis = 0; axis < 4; axis++) {
-        if (desc->bias_broadcast >> axis & 1 && bias[axis])
-            bias[axis] = 1;
-        if (desc->mask_broadcast >> axis & 1 && mask[axis])
-            mask[axis] = 1;
-    }
-
-    staged arrays[COUNT] = { { 0 } };
+    const size_t scores[4] = { desc->batch, desc->heads, shapes->query[2], shapes->key[2] };
+    const size_t rows[4] = { desc->batch, desc->heads, shapes->query[2], 1 };
+    const size_t heads[4] = { 1, 1, 1, desc->heads };
+    const size_t slopes[4] = { host->alibi_slopes.strides[0] ? desc->batch : 1, 1, 1, desc->heads };
+    size_t bias[4], mask[4];
+    narrow(bias, scores, desc->bias_broadcast);
+    narrow(mask, scores, desc->mask_broadcast);
+    const mha_host_input alibi_slopes = { host->alibi_slopes.data,
+                                          { host->alibi_slopes.strides[0], 0, 0, 1 } };
+    const mha_host_input sinks = { host->sinks.data, { 0 } };
+    const size_t kv_bytes = mha_bind_type_bytes(desc->key_value_type);
+    const size_t scores_bytes = mha_bind_type_bytes(desc->scores_type);
     mha_attention_args args = {
         .query_len = host->query_len,
         .key_len = host->key_len,
         .key_lengths.host = host->key_lengths,
         .key_lengths_per_query.host = host->key_lengths_per_query,
+        .key_starts.host = host->key_starts,
     };
-    const size_t word = sizeof(float);
-    mha_status status = stage_input(context, &arrays[QUERY], "query", &args.query, &host->query,
-                                    shapes->query, word);
-    if (!status)
-        status =
-            stage_input(context, &arrays[KEY], "key", &args.key, &host->key, shapes->key, word);
-    if (!status)
-        status = stage_input(context, &arrays[VALUE], "value", &args.value, &host->value,
-                             shapes->value, word);
-    if (!status)
-        status = stage_input(context, &arrays[BIAS], "bias", &args.bias, &host->bias, bias, word);
-    if (!status)
-        status = stage_input(context, &arrays[MASK], "mask", &args.mask, &host->mask, mask, 1);
-    if (!status)
-        status = stage_output(context, &arrays[OUTPUT], "output", &args.output, &host->output,
-                              shapes->output);
-    if (!status)
-        status = stage_output(context, &arrays[PROBS], "probs", &args.probs, &host->probs, probs);
-    if (!status)
-        status = stage_output(context, &arrays[LSE], "lse", &args.lse, &host->lse, rows);
+    const struct {
+        const char *name;
+        mha_tensor *tensor;
+        const mha_host_input *from;
+        const size_t *shape;
+        size_t bytes;
+    } inputs[] = {
+        { "query", &args.query, &host->query, shapes->query, mha_bind_type_bytes(desc->type) },
+        { "key", &args.key, &host->key, shapes->key, kv_bytes },
+        { "value", &args.value, &host->value, shapes->value, kv_bytes },
+        { "bias", &args.bias, &host->bias, bias, mha_bind_type_bytes(desc->bias_type) },
+        { "mask", &args.mask, &host->mask, mask, 1 },
+        { "alibi_slopes", &args.alibi_slopes, &alibi_slopes, slopes, sizeof(float) },
+        { "sinks", &args.sinks, &sinks, heads, sizeof(float) },
+    };
+    const struct {
+        const char *name;
+        mha_tensor *tensor;
+        const mha_host_output *to;
+        const size_t *shape;
+        size_t bytes;
+    } outputs[] = {
+        { "output", &args.output, &host->output, shapes->output,
+          mha_bind_type_bytes(desc->output_type) },
+        { "probs", &args.probs, &host->probs, scores, scores_bytes },
+        { "scores", &args.scores, &host->scores, scores, scores_bytes },
+        { "lse", &args.lse, &host->lse, rows, sizeof(float) },
+    };
+    enum {
+        INPUTS = sizeof inputs / sizeof inputs[0],
+        OUTPUTS = sizeof outputs / sizeof outputs[0]
+    };
+    staged arrays[INPUTS + OUTPUTS] = { { 0 } };
+    mha_status status = MHA_OK;
+    for (int i = 0; !status && i < INPUTS; i++)
+        status = stage_input(context, &arrays[i], inputs[i].name, inputs[i].tensor, inputs[i].from,
+                             inputs[i].shape, inputs[i].bytes);
+    for (int i = 0; !status && i < OUTPUTS; i++)
+        status = stage_output(context, &arrays[INPUTS + i], outputs[i].name, outputs[i].tensor,
+                              outputs[i].to, outputs[i].shape, outputs[i].bytes);
     if (!status) {
         work->args = &args;
-        status = run_queued(context, work, workspace_bytes, arrays, COUNT);
+        status = run_queued(context, work, workspace_bytes, arrays, INPUTS + OUTPUTS);
     }
-    release(arrays, COUNT);
+    release(arrays, INPUTS + OUTPUTS);
     return status;
 }
 

@@ -85,7 +85,13 @@ static mha_status resolve(mha_layer *layer, const mha_layer_desc *given)
     if (status)
         return status;
 
-    const size_t merged = desc->attention.heads * desc->attention.value_dim;
+    const mha_attention_desc *a = &desc->attention;
+    if (a->type != MHA_FLOAT32 || a->key_value_type != MHA_FLOAT32 || a->output_type != MHA_FLOAT32)
+        return mha_log_fail(&context->log, MHA_UNSUPPORTED,
+                            "%s: a layer's tensors and weights are float32 in this version; an "
+                            "mha_attention takes the other types",
+                            create_who);
+    const size_t merged = a->heads * a->value_dim;
     if (!desc->output_width)
         desc->output_width = desc->flags & MHA_LAYER_MERGED_OUTPUT ? merged : desc->query_width;
     if (!(desc->flags & MHA_LAYER_MERGED_OUTPUT))
@@ -177,7 +183,7 @@ mha_status mha_layer_create(mha_layer **out, mha_context *context, const mha_lay
     if (!status)
         status = set_up_projections(layer);
     if (!status)
-        status = mha_heads_setup(&layer->copy, context);
+        status = mha_heads_setup(&layer->copy, context, MHA_FLOAT32, MHA_FLOAT32);
     if (status) {
         mha_layer_destroy(&layer);
         return status;
@@ -341,7 +347,7 @@ static mha_status check_overlap(const mha_run *run, const mha_bound *bound, cons
     whole.key = views->key;
     whole.value = views->value;
     whole.output = views->output;
-    return mha_bind_overlap(run, &whole, who);
+    return mha_bind_overlap(run, &whole, who, false);
 }
 
 /* [batch][len][width] rows as a batch of matrices. A single row has no stride of its own. */

@@ -34,7 +34,7 @@ mha_status mha_heads_create(mha_heads **out, mha_context *context, const mha_hea
                             "no host memory for a head transpose");
     heads->context = context;
     heads->desc = *desc;
-    status = mha_heads_setup(&heads->copy, context);
+    status = mha_heads_setup(&heads->copy, context, MHA_FLOAT32, MHA_FLOAT32);
     if (status) {
         mha_heads_destroy(&heads);
         return status;

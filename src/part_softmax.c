@@ -32,6 +32,8 @@ mha_status mha_softmax_create(mha_softmax **out, mha_context *context,
         .query_len = desc->query_len,
         .key_len = desc->key_len,
         .head_dim = 1,
+        .bias_type = desc->bias_type,
+        .scores_stage = desc->scores_stage,
         .uses = desc->uses | MHA_USES_PROBS,
         .diagonal = desc->diagonal,
         .window_left = desc->window_left,
@@ -100,7 +102,7 @@ static mha_status bind_scores(const mha_run *run, const char *who, mha_bound *bo
     mha_bound rest = *bound;
     if (probs->root == bound->query.root && probs->first_byte == bound->query.first_byte)
         rest.query = (mha_view){ 0 };
-    return mha_bind_overlap(run, &rest, who);
+    return mha_bind_overlap(run, &rest, who, false);
 }
 
 mha_status mha_softmax_enqueue(mha_softmax *softmax, const mha_tensor *scores,

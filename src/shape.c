@@ -11,7 +11,8 @@
 
 static const uint64_t known_uses =
     MHA_USES_KEY_LENGTHS | MHA_USES_KEY_LENGTHS_PER_QUERY | MHA_USES_BIAS | MHA_USES_MASK |
-    MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT | MHA_USES_PROBS | MHA_USES_LSE;
+    MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT | MHA_USES_PROBS | MHA_USES_LSE |
+    MHA_USES_KEY_STARTS | MHA_USES_ALIBI | MHA_USES_SINKS | MHA_USES_SCORES;
 
 mha_size mha_size_of(const size_t *factors, size_t count)
 {
@@ -114,7 +115,6 @@ static mha_status check_sizes(const mha_context *context, const mha_attention_de
     return MHA_OK;
 }
 
-/* Only float32 is stored in this version. */
 static mha_status check_types(const mha_context *context, const mha_attention_desc *desc,
                               const char *who)
 {
@@ -126,14 +126,11 @@ static mha_status check_types(const mha_context *context, const mha_attention_de
         { "key_value_type", desc->key_value_type },
         { "bias_type", desc->bias_type },
         { "output_type", desc->output_type },
+        { "scores_type", desc->scores_type },
     };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         const mha_type type = types[i].type;
-        if (type == MHA_FLOAT16 || type == MHA_BFLOAT16)
-            return mha_log_fail(&context->log, MHA_UNSUPPORTED,
-                                "%s: %s is %s, this version stores float32 only", who,
-                                types[i].name, type == MHA_FLOAT16 ? "float16" : "bfloat16");
-        if (type != MHA_FLOAT32)
+        if (type != MHA_FLOAT32 && type != MHA_FLOAT16 && type != MHA_BFLOAT16)
             return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: %s is no mha_type: %d",
                                 who, types[i].name, (int)type);
     }
@@ -144,8 +141,8 @@ mha_status mha_shape_check_exclusions(mha_context *context, const mha_attention_
                                       const char *who)
 {
     const mha_log *log = &context->log;
-    const uint64_t diagonal_uses =
-        desc->uses & (MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT);
+    const uint64_t diagonal_uses = desc->uses & (MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT |
+                                                 MHA_USES_WINDOW_RIGHT | MHA_USES_ALIBI);
     const unsigned all_axes = MHA_AXIS_BATCH | MHA_AXIS_HEADS | MHA_AXIS_QUERY | MHA_AXIS_KEY;
     if (desc->uses & ~known_uses)
         return mha_log_fail(log, MHA_UNSUPPORTED, "%s: uses has unknown bits: 0x%llx", who,
@@ -155,14 +152,16 @@ mha_status mha_shape_check_exclusions(mha_context *context, const mha_attention_
         return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: diagonal is no mha_diagonal: %d", who,
                             (int)desc->diagonal);
     if (diagonal_uses && desc->diagonal == MHA_DIAGONAL_NONE)
-        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
-                            "%s: causal or a window is used, so diagonal must be MHA_TOP_LEFT or "
-                            "MHA_BOTTOM_RIGHT",
-                            who);
+        return mha_log_fail(
+            log, MHA_INVALID_ARGUMENT,
+            "%s: causal, a window or ALiBi is used, so diagonal must be MHA_TOP_LEFT or "
+            "MHA_BOTTOM_RIGHT",
+            who);
     if (!diagonal_uses && desc->diagonal != MHA_DIAGONAL_NONE)
         return mha_log_fail(
             log, MHA_INVALID_ARGUMENT,
-            "%s: diagonal is set, but uses has neither MHA_USES_CAUSAL nor a window", who);
+            "%s: diagonal is set, but uses has neither MHA_USES_CAUSAL nor a window nor MHA_USES_ALIBI",
+            who);
     if ((desc->window_left && !(desc->uses & MHA_USES_WINDOW_LEFT)) ||
         (desc->window_right && !(desc->uses & MHA_USES_WINDOW_RIGHT)))
         return mha_log_fail(log, MHA_INVALID_ARGUMENT,
@@ -200,6 +199,8 @@ mha_status mha_shape_resolve(mha_context *context, const mha_attention_desc *des
         out->bias_type = out->type;
     if (!out->output_type)
         out->output_type = out->type;
+    if (!out->scores_type)
+        out->scores_type = MHA_FLOAT32;
 
     mha_status status = check_axes(context, out, who);
     if (!status)
@@ -210,9 +211,16 @@ mha_status mha_shape_resolve(mha_context *context, const mha_attention_desc *des
         status = check_sizes(context, out, who);
     if (status)
         return status;
-    if (out->path != MHA_PATH_DEFAULT && out->path != MHA_PATH_COMPOSED)
+    if (out->path < MHA_PATH_DEFAULT || out->path > MHA_PATH_STREAMING)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: path is no mha_path: %d", who,
                             (int)out->path);
+    if (out->tiling < MHA_TILING_DEFAULT || out->tiling > MHA_TILING_GPU)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: tiling is no mha_tiling: %d",
+                            who, (int)out->tiling);
+    if (out->scores_stage < MHA_SCORES_SCALED || out->scores_stage > MHA_SCORES_BIASED)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "%s: scores_stage is no mha_scores_stage: %d", who,
+                            (int)out->scores_stage);
     if (out->gemm < MHA_GEMM_DEFAULT || out->gemm > MHA_GEMM_KERNEL)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: gemm is no mha_gemm_by: %d",
                             who, (int)out->gemm);

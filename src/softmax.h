@@ -9,11 +9,12 @@ typedef struct mha_softmax_stage {
     size_t group; /* work-items a row */
 } mha_softmax_stage;
 
-/* Reads of desc: key_len, uses, diagonal, windows, softcap. */
+/* Reads of desc: key_len, uses, diagonal, windows, softcap, bias_type and what scores are shown. */
 mha_status mha_softmax_setup(mha_softmax_stage *softmax, mha_context *context,
                              const mha_attention_desc *desc);
 void mha_softmax_release(mha_softmax_stage *softmax);
-/* Packed scores to packed probs, which may be the same; bias, mask, lse and lengths of bound. */
+/* Packed scores to packed probs, which may be the same; of bound all that rules.h reads, lse and
+ * scores. */
 mha_status mha_softmax_launch(const mha_softmax_stage *softmax, mha_run *run,
                               const mha_attention_desc *desc, const mha_bound *bound, cl_mem scores,
                               size_t scores_offset, cl_mem probs, size_t probs_offset);

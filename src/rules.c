@@ -1,0 +1,64 @@
+/* The host of cl/rules.h: its build options and arguments, the same in every kernel that includes
+ * it. */
+#include "rules.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+int mha_rules_options(char *text, size_t size, const mha_attention_desc *desc)
+{
+    const uint64_t uses = desc->uses;
+    return snprintf(text, size,
+                    "-DBIAS_TYPE=%d -DUSES_BIAS=%d -DUSES_MASK=%d -DUSES_SOFTCAP=%d "
+                    "-DUSES_ALIBI=%d -DUSES_CAUSAL=%d -DUSES_WINDOW_LEFT=%d "
+                    "-DUSES_WINDOW_RIGHT=%d -DBOTTOM_RIGHT=%d",
+                    (int)desc->bias_type, !!(uses & MHA_USES_BIAS), !!(uses & MHA_USES_MASK),
+                    desc->softcap != 0, !!(uses & MHA_USES_ALIBI), !!(uses & MHA_USES_CAUSAL),
+                    !!(uses & MHA_USES_WINDOW_LEFT), !!(uses & MHA_USES_WINDOW_RIGHT),
+                    desc->diagonal == MHA_BOTTOM_RIGHT);
+}
+
+/* A window wider than any row is no limit. */
+static size_t clamp_window(size_t window)
+{
+    return window < INT_MAX ? window : INT_MAX;
+}
+
+void mha_rules_args(mha_arg args[MHA_RULES_ARGS], const mha_attention_desc *desc,
+                    const mha_bound *bound)
+{
+    const mha_view *bias = &bound->bias;
+    const mha_view *mask = &bound->mask;
+    const mha_arg list[] = {
+        MHA_ARG_MEM(bias->buffer),
+        MHA_ARG_SIZE(bias->offset),
+        MHA_ARG_SIZE(bias->strides[0]),
+        MHA_ARG_SIZE(bias->strides[1]),
+        MHA_ARG_SIZE(bias->strides[2]),
+        MHA_ARG_SIZE(bias->strides[3]),
+        MHA_ARG_MEM(mask->buffer),
+        MHA_ARG_SIZE(mask->offset),
+        MHA_ARG_SIZE(mask->strides[0]),
+        MHA_ARG_SIZE(mask->strides[1]),
+        MHA_ARG_SIZE(mask->strides[2]),
+        MHA_ARG_SIZE(mask->strides[3]),
+        MHA_ARG_MEM(bound->key_lengths.buffer),
+        MHA_ARG_SIZE(bound->key_lengths.offset),
+        MHA_ARG_MEM(bound->key_starts.buffer),
+        MHA_ARG_SIZE(bound->key_starts.offset),
+        MHA_ARG_MEM(bound->per_query.buffer),
+        MHA_ARG_SIZE(bound->per_query.offset),
+        MHA_ARG_MEM(bound->slopes.buffer),
+        MHA_ARG_SIZE(bound->slopes.offset),
+        MHA_ARG_SIZE(bound->slopes.strides[0]),
+        MHA_ARG_MEM(bound->sinks.buffer),
+        MHA_ARG_SIZE(bound->sinks.offset),
+        MHA_ARG_INT(bound->query_len),
+        MHA_ARG_INT(bound->key_len),
+        MHA_ARG_INT(clamp_window(desc->window_left)),
+        MHA_ARG_INT(clamp_window(desc->window_right)),
+        MHA_ARG_FLOAT(desc->softcap),
+    };
+    memcpy(args, list, sizeof list);
+}
