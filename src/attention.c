@@ -32,7 +32,7 @@ static bool fits(const mha_path_room *room, const mha_context *context,
     return room->can(context, desc, why_not);
 }
 
-static mha_status choose(mha_attention *attention)
+static mha_status choose(mha_attention *attention, const char *who)
 {
     char why[512] = "";
     for (size_t i = 0; i < NUM_ROOMS; i++) {
@@ -45,26 +45,21 @@ static mha_status choose(mha_attention *attention)
             break;
     }
     return mha_log_fail(&attention->context->log, MHA_TOO_LARGE,
-                        "mha_attention_create: no path can do this; the last one cannot because %s",
-                        why);
+                        "%s: no path can do this; the last one cannot because %s", who, why);
 }
 
-mha_status mha_attention_create(mha_attention **out, mha_context *context,
-                                const mha_attention_desc *desc)
+mha_status mha_attention_make(mha_attention **out, mha_context *context,
+                              const mha_attention_desc *desc, const char *who)
 {
-    if (out)
-        *out = NULL;
-    mha_status status = mha_context_begin_create(context, "mha_attention_create", desc, out);
-    if (status)
-        return status;
+    *out = NULL;
     mha_attention *attention = calloc(1, sizeof *attention);
     if (!attention)
         return mha_log_fail(&context->log, MHA_OUT_OF_HOST_MEMORY,
                             "no host memory for an attention");
     attention->context = context;
-    status = mha_shape_resolve(context, desc, "mha_attention_create", &attention->desc);
+    mha_status status = mha_shape_resolve(context, desc, who, &attention->desc);
     if (!status)
-        status = choose(attention);
+        status = choose(attention, who);
     if (!status)
         status = attention->room->create(&attention->path, context, &attention->desc);
     if (status) {
@@ -77,6 +72,16 @@ mha_status mha_attention_create(mha_attention **out, mha_context *context,
     attention->path_region = mha_layout_add(&attention->needs.region_bytes, path.region_bytes);
     *out = attention;
     return MHA_OK;
+}
+
+mha_status mha_attention_create(mha_attention **out, mha_context *context,
+                                const mha_attention_desc *desc)
+{
+    static const char who[] = "mha_attention_create";
+    if (out)
+        *out = NULL;
+    const mha_status status = mha_context_begin_create(context, who, desc, out);
+    return status ? status : mha_attention_make(out, context, desc, who);
 }
 
 void mha_attention_destroy(mha_attention **attention)
@@ -174,6 +179,7 @@ mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_a
                                  const mha_call *call)
 {
     static const char who[] = "mha_attention_enqueue";
+    mha_run_clear_event(call);
     if (!attention)
         return MHA_INVALID_ARGUMENT;
     mha_context *context = attention->context;
@@ -193,7 +199,7 @@ mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_a
         status = mha_bind_options(&run, &bound, who, desc, args);
     if (!status)
         status =
-            mha_bind_overlap(&run, &bound, who,
+            mha_bind_overlap(&run, &bound, who, "query",
                              desc->type == desc->output_type && desc->head_dim == desc->value_dim);
     if (!status)
         status = mha_run_wait(&run);

@@ -4,6 +4,10 @@
 
 #include "path.h"
 
+/* mha_attention_create for `who`, whose sentences it says; context and desc are there. */
+mha_status mha_attention_make(mha_attention **out, mha_context *context,
+                              const mha_attention_desc *desc, const char *who);
+
 /* The resolved description. */
 const mha_attention_desc *mha_attention_shape(const mha_attention *attention);
 mha_context *mha_attention_context(const mha_attention *attention);

@@ -114,7 +114,8 @@ mha_status mha_bind_tensor(const mha_run *run, mha_view *out, const char *who, c
         return status;
 
     const mha_size reach = mha_shape_reach(shape, tensor->strides);
-    if (reach.overflows || tensor->offset > SIZE_MAX / bytes - reach.value)
+    if (reach.overflows || reach.value > SIZE_MAX / bytes ||
+        tensor->offset > SIZE_MAX / bytes - reach.value)
         return mha_log_fail(log, MHA_TOO_LARGE,
                             "%s: offset and strides of %s pass the largest size_t", who, name);
     const size_t end = (tensor->offset + reach.value) * bytes;
@@ -331,10 +332,15 @@ mha_status mha_bind_upload(mha_run *run, mha_bound *bound, const mha_attention_d
     return status;
 }
 
+static bool is_empty(const mha_view *view)
+{
+    return view->first_byte == view->end_byte;
+}
+
 static bool meet(const mha_view *a, const mha_view *b)
 {
-    return a->root && a->root == b->root && a->first_byte < b->end_byte &&
-           b->first_byte < a->end_byte;
+    return a->root && a->root == b->root && !is_empty(a) && !is_empty(b) &&
+           a->first_byte < b->end_byte && b->first_byte < a->end_byte;
 }
 
 /* The whole workspace as a view, so that nothing else may lie in it. */
@@ -391,7 +397,7 @@ static bool coincide(const mha_view *a, const mha_view *b)
 }
 
 mha_status mha_bind_overlap(const mha_run *run, const mha_bound *bound, const char *who,
-                            bool in_place)
+                            const char *query_name, bool in_place)
 {
     static const mha_view none = { 0 };
     const mha_view key_lengths = view_of(&bound->key_lengths);
@@ -403,20 +409,20 @@ mha_status mha_bind_overlap(const mha_run *run, const mha_bound *bound, const ch
                                 query,          &bound->key,    &bound->value,  &bound->bias,
                                 &bound->mask,   &bound->slopes, &bound->sinks,  &key_lengths,
                                 &per_query,     &key_starts };
-    static const char *const names[] = { "output",
-                                         "probs",
-                                         "scores",
-                                         "lse",
-                                         "query",
-                                         "key",
-                                         "value",
-                                         "bias",
-                                         "mask",
-                                         "alibi_slopes",
-                                         "sinks",
-                                         "key_lengths",
-                                         "key_lengths_per_query",
-                                         "key_starts" };
+    const char *const names[] = { "output",
+                                  "probs",
+                                  "scores",
+                                  "lse",
+                                  query_name,
+                                  "key",
+                                  "value",
+                                  "bias",
+                                  "mask",
+                                  "alibi_slopes",
+                                  "sinks",
+                                  "key_lengths",
+                                  "key_lengths_per_query",
+                                  "key_starts" };
     enum {
         COUNT = sizeof views / sizeof views[0],
         OUTPUTS = 4

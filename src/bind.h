@@ -62,9 +62,10 @@ mha_status mha_bind_upload(mha_run *run, mha_bound *bound, const mha_attention_d
                            size_t region_bytes);
 
 /* Refuses an output that shares memory with another output or with what is read. The views of
- * `bound` take part, and so does the workspace. in_place: the output may be exactly the query. */
+ * `bound` take part, and so does the workspace. query_name is what bound->query is called;
+ * in_place: the output may be exactly the query. */
 mha_status mha_bind_overlap(const mha_run *run, const mha_bound *bound, const char *who,
-                            bool in_place);
+                            const char *query_name, bool in_place);
 /* The same for any views; names[i] says what views[i] is, writes[i] whether it is written. */
 mha_status mha_bind_apart(const mha_run *run, const char *who, const mha_view *const *views,
                           const char *const *names, const mha_access *accesses, size_t count);

@@ -89,12 +89,12 @@ static bool can(const mha_context *context, const mha_attention_desc *desc, mha_
 {
     composed layout;
     const size_t bytes = lay_out(&layout, desc);
-    if (bytes > context->device.max_allocation_bytes) {
+    const uint64_t most = context->device.max_allocation_bytes; /* 0: the driver did not say */
+    if (most && bytes > most) {
         mha_text_add(why_not,
                      "it stores the scores and would need %.1f MiB of workspace in one buffer, and "
                      "%s gives at most %.1f MiB",
-                     (double)bytes / 1048576, context->device.name,
-                     (double)context->device.max_allocation_bytes / 1048576);
+                     (double)bytes / 1048576, context->device.name, (double)most / 1048576);
         return false;
     }
     return true;
@@ -275,8 +275,9 @@ static mha_status gather(mha_run *run, const gathered *from, mha_view *view, mha
     return mha_heads_launch(from->copy, run, from->stage, &copy);
 }
 
+/* `output` names the caller's output whose memory holds the scores until they are probs, if one. */
 static mha_status enqueue_scores(composed *path, mha_run *run, const mha_bound *bound,
-                                 size_t region, cl_mem scores, size_t scores_offset)
+                                 size_t region, const mha_view *scores, const char *output)
 {
     const mha_attention_desc *desc = &path->desc;
     if (!bound->key_len)
@@ -309,15 +310,16 @@ static mha_status enqueue_scores(composed *path, mha_run *run, const mha_bound *
         .m = rows,
         .n = bound->key_len,
         .k = desc->head_dim,
-        .c = { scores, scores_offset, bound->key_len, rows * bound->key_len },
+        .c = { scores->buffer, scores->offset, bound->key_len, rows * bound->key_len },
     };
     mha_status status = gather(run, &query, &from.query, &args.a);
     if (!status)
         status = gather(run, &key, &from.key, &args.b);
+    mha_run_will_write(run, output);
     if (!status && path->clblast_scores)
         status = mha_gemm_launch(&path->scores_gemm, run, "scores", &args);
     else if (!status)
-        status = mha_scores_launch(&path->scores, run, desc, &from, scores, scores_offset);
+        status = mha_scores_launch(&path->scores, run, desc, &from, scores->buffer, scores->offset);
     return status;
 }
 
@@ -357,8 +359,10 @@ static mha_status enqueue_values(composed *path, mha_run *run, const mha_bound *
         from.output = mha_bind_packed(run->workspace, region + path->output, output);
         as_matrices(&args.c, &from.output, output[0], output[1], group, output[2], output[3]);
     }
-    run->wrote = in_place ? "output" : run->wrote;
     mha_status status = bound->key_len ? gather(run, &value, &from.value, &args.b) : MHA_OK;
+    /* An output in the workspace, a layer's on its way to W_o, has no root. */
+    const char *name = bound->output.root ? "output" : NULL;
+    mha_run_will_write(run, in_place ? name : NULL);
     if (!status && path->clblast_values)
         status = mha_gemm_launch(&path->values_gemm, run, "probs value", &args);
     else if (!status)
@@ -370,7 +374,7 @@ static mha_status enqueue_values(composed *path, mha_run *run, const mha_bound *
         .from = from.output,
         .to = bound->output,
     };
-    run->wrote = "output";
+    mha_run_will_write(run, name);
     return mha_heads_launch(&path->merge, run, "merge heads", &merge);
 }
 
@@ -396,13 +400,11 @@ static mha_status enqueue(void *given, mha_run *run, const mha_bound *bound, siz
     const mha_view probs =
         in_place ? bound->probs : mha_bind_packed(run->workspace, region + path->probs, shape);
 
-    run->wrote = in_place ? "probs" : NULL; /* its memory holds the scores first */
-    mha_status status = enqueue_scores(path, run, bound, region, probs.buffer, probs.offset);
+    mha_status status = enqueue_scores(path, run, bound, region, &probs, in_place ? "probs" : NULL);
     if (!status) {
-        run->wrote = in_place               ? "probs"
-                     : bound->scores.buffer ? "scores"
-                     : bound->lse.buffer    ? "lse"
-                                            : NULL;
+        mha_run_will_write(run, in_place ? "probs" : NULL);
+        mha_run_will_write(run, bound->scores.buffer ? "scores" : NULL);
+        mha_run_will_write(run, bound->lse.buffer ? "lse" : NULL);
         status = mha_softmax_launch(&path->softmax, run, desc, bound, probs.buffer, probs.offset,
                                     probs.buffer, probs.offset);
     }
@@ -412,7 +414,7 @@ static mha_status enqueue(void *given, mha_run *run, const mha_bound *bound, siz
             .from = probs,
             .to = bound->probs,
         };
-        run->wrote = "probs";
+        mha_run_will_write(run, "probs");
         status = mha_heads_launch(&path->copy_probs, run, "copy probs", &copy);
     }
     if (!status)

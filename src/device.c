@@ -2,6 +2,7 @@
 #include "device.h"
 
 #include "log.h"
+#include "os.h"
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -58,8 +59,8 @@ static bool is_fast(const mha_device_info *info)
     return info->type & (CL_DEVICE_TYPE_GPU | CL_DEVICE_TYPE_ACCELERATOR);
 }
 
-/* All devices of all platforms into a new array; *count may be 0. */
-static mha_status list_all(const mha_log *log, mha_device_info **out, size_t *count)
+/* All devices of all platforms into a new array; *count may be 0. The caller holds the lock. */
+static mha_status list_locked(const mha_log *log, mha_device_info **out, size_t *count)
 {
     *out = NULL;
     *count = 0;
@@ -102,6 +103,18 @@ static mha_status list_all(const mha_log *log, mha_device_info **out, size_t *co
     *out = infos;
     *count = n;
     return MHA_OK;
+}
+
+/* PoCL 3.1 starts up in the first call of the process that asks it anything, and two threads in
+ * there at once crash it or find no device. */
+static mha_mutex first_call_lock = MHA_MUTEX_INIT;
+
+static mha_status list_all(const mha_log *log, mha_device_info **out, size_t *count)
+{
+    mha_os_lock(&first_call_lock);
+    const mha_status status = list_locked(log, out, count);
+    mha_os_unlock(&first_call_lock);
+    return status;
 }
 
 mha_status mha_devices(const mha_log *log, mha_device_info *infos, size_t capacity, size_t *count)

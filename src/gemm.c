@@ -164,7 +164,7 @@ mha_status mha_gemm_setup(mha_gemm_stage *gemm, mha_context *context, const mha_
         return MHA_OK; /* nothing is ever launched */
     if (gemm->shape.by == MHA_GEMM_CLBLAST)
         status = set_up_clblast(gemm, context);
-    else
+    if (!status)
         status = mha_context_kernel(context, &gemm->tile, "gemm", "", "gemm_tile");
     if (status)
         mha_gemm_release(gemm);
@@ -211,6 +211,13 @@ static mha_status launch_tile(mha_gemm_stage *gemm, mha_run *run, const char *st
     return mha_run_launch(run, stage, &gemm->tile, list, sizeof list / sizeof list[0], &grid);
 }
 
+/* CLBlast wants rows that do not overlap, inputs' too; the library's kernel takes any stride. */
+static bool suits_clblast(const mha_gemm_shape *shape, const mha_gemm_launch_args *args)
+{
+    return args->a.row >= (shape->transpose_a ? args->m : args->k) &&
+           args->b.row >= (shape->transpose_b ? args->k : args->n);
+}
+
 static mha_status launch_fill_bias(mha_gemm_stage *gemm, mha_run *run,
                                    const mha_gemm_launch_args *args)
 {
@@ -230,7 +237,7 @@ mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage
 {
     mha_gemm_launch_args args = *given;
     fold_batches(&gemm->shape, &args);
-    if (gemm->shape.by == MHA_GEMM_KERNEL)
+    if (gemm->shape.by == MHA_GEMM_KERNEL || !suits_clblast(&gemm->shape, &args))
         return launch_tile(gemm, run, stage, &args);
 
     if (gemm->shape.bias) {
@@ -249,7 +256,7 @@ mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage
     if (status)
         return mha_log_fail(&run->context->log, status, "%s of %s failed",
                             plain ? "CLBlastSgemm" : "CLBlastSgemmStridedBatched", stage);
-    mha_run_tell(run, stage, plain ? "CLBlastSgemm" : "CLBlastSgemmStridedBatched", event);
+    mha_run_queued(run, stage, plain ? "CLBlastSgemm" : "CLBlastSgemmStridedBatched", event);
     return MHA_OK;
 }
 

@@ -16,7 +16,7 @@ typedef struct mha_gemm_shape {
 
 typedef struct mha_gemm_stage {
     mha_gemm_shape shape;
-    mha_kernel tile;      /* by MHA_GEMM_KERNEL */
+    mha_kernel tile;      /* by MHA_GEMM_KERNEL, and for strides that CLBlast does not take */
     mha_kernel fill_bias; /* by MHA_GEMM_CLBLAST, where there is a bias */
     size_t temp_bytes;    /* of the workspace, from its very start: CLBlast takes no offset there */
     const char *reason;   /* why this one multiplies, as the end of a sentence */

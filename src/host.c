@@ -4,6 +4,9 @@
 #include "log.h"
 #include "shape.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 /* One array on its way to the device, and back if it is an output. */
 typedef struct staged {
     const char *name;
@@ -11,6 +14,8 @@ typedef struct staged {
     void *to;         /* where the result goes, or NULL */
     size_t bytes;
     cl_mem *buffer; /* in the device call's arguments */
+    size_t shape[4], strides[4];
+    size_t element_bytes;
 } staged;
 
 static bool is_packed(const size_t strides[4])
@@ -18,7 +23,7 @@ static bool is_packed(const size_t strides[4])
     return !strides[0] && !strides[1] && !strides[2] && !strides[3];
 }
 
-static mha_status stage(const mha_context *context, staged *array, const char *name, cl_mem *buffer,
+static mha_status stage(mha_context *context, staged *array, const char *name, cl_mem *buffer,
                         const void *from, void *to, const size_t shape[4], const size_t strides[4],
                         size_t element_bytes)
 {
@@ -26,12 +31,14 @@ static mha_status stage(const mha_context *context, staged *array, const char *n
     if (reach.overflows || reach.value > SIZE_MAX / element_bytes)
         return mha_log_fail(&context->log, MHA_TOO_LARGE,
                             "the strides of %s pass the largest size_t", name);
-    /* The gaps of an output come back with it, so they go there first. */
     *array = (staged){ .name = name,
-                       .from = to && is_packed(strides) ? NULL : from,
+                       .from = from,
                        .to = to,
                        .bytes = reach.value * element_bytes,
-                       .buffer = buffer };
+                       .buffer = buffer,
+                       .element_bytes = element_bytes };
+    memcpy(array->shape, shape, sizeof array->shape);
+    memcpy(array->strides, strides, sizeof array->strides);
     if (!array->bytes || (!from && !to))
         return MHA_OK;
     cl_int error = CL_SUCCESS;
@@ -41,12 +48,13 @@ static mha_status stage(const mha_context *context, staged *array, const char *n
     void *data = (void *)(uintptr_t)array->from;
     *buffer = clCreateBuffer(context->cl, flags, array->bytes, data, &error);
     if (!*buffer)
-        return mha_log_fail(&context->log, error, "clCreateBuffer of %zu bytes for %s failed",
-                            array->bytes, name);
+        return mha_context_note(context, mha_log_fail(&context->log, error,
+                                                      "clCreateBuffer of %zu bytes for %s failed",
+                                                      array->bytes, name));
     return MHA_OK;
 }
 
-static mha_status stage_input(const mha_context *context, staged *array, const char *name,
+static mha_status stage_input(mha_context *context, staged *array, const char *name,
                               mha_tensor *tensor, const mha_host_input *input,
                               const size_t shape[4], size_t element_bytes)
 {
@@ -56,14 +64,14 @@ static mha_status stage_input(const mha_context *context, staged *array, const c
                  element_bytes);
 }
 
-static mha_status stage_output(const mha_context *context, staged *array, const char *name,
+static mha_status stage_output(mha_context *context, staged *array, const char *name,
                                mha_tensor *tensor, const mha_host_output *output,
                                const size_t shape[4], size_t element_bytes)
 {
     for (int axis = 0; axis < 4; axis++)
         tensor->strides[axis] = output->strides[axis];
-    return stage(context, array, name, &tensor->buffer, output->data, output->data, shape,
-                 output->strides, element_bytes);
+    return stage(context, array, name, &tensor->buffer, NULL, output->data, shape, output->strides,
+                 element_bytes);
 }
 
 static void release(staged *arrays, size_t count)
@@ -73,18 +81,49 @@ static void release(staged *arrays, size_t count)
             clReleaseMemObject(*arrays[i].buffer);
 }
 
+/* The tensor's own elements out of a copy of all that it spans: its gaps may be another array's. */
+static void place_rows(const staged *array, const unsigned char *from)
+{
+    const size_t *shape = array->shape;
+    const size_t *strides = array->strides;
+    const size_t bytes = array->element_bytes;
+    for (size_t row = 0; row < shape[0] * shape[1] * shape[2]; row++) {
+        const size_t i = row % shape[2];
+        const size_t h = row / shape[2] % shape[1];
+        const size_t b = row / shape[2] / shape[1];
+        const size_t at = b * (shape[0] > 1 ? strides[0] : 0) +
+                          h * (shape[1] > 1 ? strides[1] : 0) + i * (shape[2] > 1 ? strides[2] : 0);
+        memcpy((unsigned char *)array->to + at * bytes, from + at * bytes, shape[3] * bytes);
+    }
+}
+
+static mha_status copy_one_back(const mha_context *context, cl_command_queue queue,
+                                const staged *array)
+{
+    const bool packed = is_packed(array->strides);
+    void *to = packed ? array->to : malloc(array->bytes);
+    if (!to)
+        return mha_log_fail(&context->log, MHA_OUT_OF_HOST_MEMORY,
+                            "no host memory for copying %s back", array->name);
+    const cl_int error =
+        clEnqueueReadBuffer(queue, *array->buffer, CL_TRUE, 0, array->bytes, to, 0, NULL, NULL);
+    if (!packed && !error)
+        place_rows(array, to);
+    if (!packed)
+        free(to);
+    if (error)
+        return mha_log_fail(&context->log, error, "copying %s back failed", array->name);
+    return MHA_OK;
+}
+
 static mha_status copy_back(const mha_context *context, cl_command_queue queue,
                             const staged *arrays, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (!arrays[i].to || !arrays[i].buffer || !*arrays[i].buffer)
-            continue;
-        const cl_int error = clEnqueueReadBuffer(queue, *arrays[i].buffer, CL_TRUE, 0,
-                                                 arrays[i].bytes, arrays[i].to, 0, NULL, NULL);
-        if (error)
-            return mha_log_fail(&context->log, error, "copying %s back failed", arrays[i].name);
-    }
-    return MHA_OK;
+    mha_status status = MHA_OK;
+    for (size_t i = 0; !status && i < count; i++)
+        if (arrays[i].to && arrays[i].buffer && *arrays[i].buffer)
+            status = copy_one_back(context, queue, &arrays[i]);
+    return status;
 }
 
 /* What the two kinds of object do with their device arguments. */
@@ -111,7 +150,8 @@ static mha_status run_queued(mha_context *context, const host_work *work, size_t
     mha_call call = { 0 };
     call.queue = clCreateCommandQueue(context->cl, context->device.device, 0, &error);
     if (!call.queue)
-        return mha_log_fail(&context->log, error, "clCreateCommandQueue failed");
+        return mha_context_note(context,
+                                mha_log_fail(&context->log, error, "clCreateCommandQueue failed"));
     mha_status status = MHA_OK;
     if (workspace_bytes) {
         call.workspace =
@@ -218,22 +258,49 @@ static mha_status run_staged(mha_context *context, const mha_attention_desc *des
     return status;
 }
 
-/* The lengths of the call, refused before any array is read at a size that the desc rules out. */
-static mha_status call_lengths(const mha_context *context, const char *who,
-                               const mha_attention_desc *desc, const mha_host_args *args,
-                               size_t *query_len, size_t *key_len)
+/* An array that nobody asked for may be of any size, so it is refused before it is read. */
+static mha_status refuse_unasked(const mha_context *context, const char *who,
+                                 const mha_attention_desc *desc, const mha_host_args *args)
+{
+    const struct {
+        const char *name;
+        uint64_t bit;
+        const void *data;
+    } options[] = {
+        { "bias", MHA_USES_BIAS, args->bias.data },
+        { "mask", MHA_USES_MASK, args->mask.data },
+        { "alibi_slopes", MHA_USES_ALIBI, args->alibi_slopes.data },
+        { "sinks", MHA_USES_SINKS, args->sinks.data },
+        { "probs", MHA_USES_PROBS, args->probs.data },
+        { "scores", MHA_USES_SCORES, args->scores.data },
+        { "lse", MHA_USES_LSE, args->lse.data },
+    };
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        if (options[i].data && !(desc->uses & options[i].bit))
+            return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                                "%s: %s is given, but desc.uses does not say that it takes part",
+                                who, options[i].name);
+    return MHA_OK;
+}
+
+/* What must hold before any array is read: also that its size is one that the desc allows. */
+static mha_status check_call(const mha_context *context, const char *who,
+                             const mha_attention_desc *desc, const mha_host_args *args,
+                             size_t *query_len, size_t *key_len)
 {
     if (!args)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: args is NULL", who);
+    const mha_status lost = mha_context_check(context);
+    if (lost)
+        return lost;
     *query_len = args->query_len ? args->query_len : desc->query_len;
     *key_len = args->key_len ? args->key_len : desc->key_len;
     if (*query_len > desc->query_len || *key_len > desc->key_len)
         return mha_log_fail(
             &context->log, MHA_INVALID_ARGUMENT,
-            "%s: the call's query_len %zu and key_len %zu may be at most the desc's "
-            "%zu and %zu",
+            "%s: the call's query_len %zu and key_len %zu may be at most the desc's %zu and %zu",
             who, *query_len, *key_len, desc->query_len, desc->key_len);
-    return MHA_OK;
+    return refuse_unasked(context, who, desc, args);
 }
 
 mha_status mha_attention_run(mha_attention *attention, const mha_host_args *args)
@@ -243,7 +310,7 @@ mha_status mha_attention_run(mha_attention *attention, const mha_host_args *args
     mha_context *context = mha_attention_context(attention);
     const mha_attention_desc *d = mha_attention_shape(attention);
     size_t q = 0, k = 0;
-    const mha_status status = call_lengths(context, "mha_attention_run", d, args, &q, &k);
+    const mha_status status = check_call(context, "mha_attention_run", d, args, &q, &k);
     if (status)
         return status;
     const host_shapes shapes = {
@@ -264,7 +331,7 @@ mha_status mha_layer_run(mha_layer *layer, const mha_host_args *args)
     const mha_layer_desc *desc = mha_layer_shape(layer);
     const mha_attention_desc *d = &desc->attention;
     size_t q = 0, k = 0;
-    const mha_status status = call_lengths(context, "mha_layer_run", d, args, &q, &k);
+    const mha_status status = check_call(context, "mha_layer_run", d, args, &q, &k);
     if (status)
         return status;
     const host_shapes shapes = {
@@ -285,6 +352,9 @@ mha_status mha_layer_load_host(mha_layer *layer, const mha_layer_host_weights *w
     if (!weights)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
                             "mha_layer_load_host: weights is NULL");
+    const mha_status lost = mha_context_check(context);
+    if (lost)
+        return lost;
     const mha_layer_desc *desc = mha_layer_shape(layer);
     const mha_attention_desc *d = &desc->attention;
     const bool turned = desc->flags & MHA_LAYER_OUT_IN;
@@ -312,6 +382,15 @@ mha_status mha_layer_load_host(mha_layer *layer, const mha_layer_host_weights *w
     mha_status status = MHA_OK;
     for (int i = 0; !status && i < 4; i++) {
         const size_t in = list[i].in, out = list[i].out;
+        const bool merged = i == 3 && desc->flags & MHA_LAYER_MERGED_OUTPUT;
+        if ((merged && list[i].from->data) || (biases[i].data && !(desc->flags >> i & 1)))
+            status =
+                mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                             "mha_layer_load_host: weights.%s is given, and the flags say that "
+                             "there is none",
+                             merged && list[i].from->data ? list[i].name : list[i].bias_name);
+        if (status)
+            break;
         status =
             stage_input(context, &arrays[2 * i], list[i].name, list[i].to, list[i].from,
                         (size_t[]){ 1, 1, turned ? out : in, turned ? in : out }, sizeof(float));

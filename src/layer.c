@@ -39,6 +39,10 @@ static mha_status resolve_widths(const mha_context *context, mha_layer_desc *des
     if (!attention->heads)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: attention.heads is 0",
                             create_who);
+    if (attention->head_dim && attention->heads > SIZE_MAX / attention->head_dim)
+        return mha_log_fail(&context->log, MHA_TOO_LARGE,
+                            "%s: heads %zu * head_dim %zu passes the largest size_t", create_who,
+                            attention->heads, attention->head_dim);
     if (!desc->model_width)
         desc->model_width =
             attention->head_dim ? attention->heads * attention->head_dim : desc->query_width;
@@ -179,7 +183,7 @@ mha_status mha_layer_create(mha_layer **out, mha_context *context, const mha_lay
     layer->context = context;
     status = resolve(layer, desc);
     if (!status)
-        status = mha_attention_create(&layer->attention, context, &layer->desc.attention);
+        status = mha_attention_make(&layer->attention, context, &layer->desc.attention, create_who);
     if (!status)
         status = set_up_projections(layer);
     if (!status)
@@ -275,7 +279,7 @@ static mha_status bind_weights(const mha_layer *layer, const mha_run *run, const
 
 static mha_status copy_weights(mha_layer *layer, mha_run *run, const load_views *views)
 {
-    run->wrote = "the layer's weights";
+    mha_run_will_write(run, "the layer's weights");
     mha_status status = MHA_OK;
     for (int i = 0; !status && i < NUM_PROJECTIONS; i++)
         if (layer->exists[i])
@@ -287,6 +291,7 @@ static mha_status copy_weights(mha_layer *layer, mha_run *run, const load_views 
 mha_status mha_layer_load(mha_layer *layer, const mha_layer_weights *weights, const mha_call *call)
 {
     static const char who[] = "mha_layer_load";
+    mha_run_clear_event(call);
     if (!layer)
         return MHA_INVALID_ARGUMENT;
     mha_context *context = layer->context;
@@ -301,9 +306,9 @@ mha_status mha_layer_load(mha_layer *layer, const mha_layer_weights *weights, co
     if (!status)
         status = mha_run_wait(&run);
     if (!status) {
-        layer->loaded = false;
         status = copy_weights(layer, &run, &views);
-        layer->loaded = !status;
+        /* A copy that was queued has spoilt the weights of before. */
+        layer->loaded = !status || (layer->loaded && !run.wrote[0]);
     }
     return mha_run_end(&run, status);
 }
@@ -347,7 +352,7 @@ static mha_status check_overlap(const mha_run *run, const mha_bound *bound, cons
     whole.key = views->key;
     whole.value = views->value;
     whole.output = views->output;
-    return mha_bind_overlap(run, &whole, who, false);
+    return mha_bind_overlap(run, &whole, who, "query", false);
 }
 
 /* [batch][len][width] rows as a batch of matrices. A single row has no stride of its own. */
@@ -417,7 +422,7 @@ static mha_status forward(mha_layer *layer, mha_run *run, const forward_views *v
     status = mha_attention_forward(layer->attention, run, bound, base + layer->attention_region);
     if (status || !layer->exists[OUTPUT])
         return status;
-    run->wrote = "output";
+    mha_run_will_write(run, "output");
     mha_projection *p = &layer->projections[OUTPUT];
     const mha_operand from = { bound->output.buffer, bound->output.offset, merged, len * merged };
     const mha_operand to = rows_of(&views->output, len, p->desc.out);
@@ -427,11 +432,15 @@ static mha_status forward(mha_layer *layer, mha_run *run, const forward_views *v
 mha_status mha_layer_enqueue(mha_layer *layer, const mha_attention_args *args, const mha_call *call)
 {
     static const char who[] = "mha_layer_enqueue";
+    mha_run_clear_event(call);
     if (!layer)
         return MHA_INVALID_ARGUMENT;
     mha_context *context = layer->context;
     if (!args)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: args is NULL", who);
+    const mha_status lost = mha_context_check(context);
+    if (lost)
+        return lost;
     if (!layer->loaded)
         return mha_log_fail(&context->log, MHA_NOT_LOADED,
                             "%s: the layer has no weights: call mha_layer_load first", who);

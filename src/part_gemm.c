@@ -161,6 +161,7 @@ static mha_status bind_gemm(const mha_run *run, const mha_gemm_desc *desc,
 mha_status mha_gemm_enqueue(mha_gemm *gemm, const mha_gemm_args *args, const mha_call *call)
 {
     static const char who[] = "mha_gemm_enqueue";
+    mha_run_clear_event(call);
     if (!gemm)
         return MHA_INVALID_ARGUMENT;
     if (!args)
@@ -174,7 +175,7 @@ mha_status mha_gemm_enqueue(mha_gemm *gemm, const mha_gemm_args *args, const mha
     if (!status)
         status = mha_run_wait(&run);
     if (!status) {
-        run.wrote = "c";
+        mha_run_will_write(&run, "c");
         status = mha_gemm_launch(&gemm->stage, &run, "gemm", &launch);
     }
     return mha_run_end(&run, status);

@@ -57,6 +57,7 @@ void mha_heads_destroy(mha_heads **heads)
 static mha_status transpose_heads(mha_heads *heads, const char *who, const mha_tensor *merged,
                                   const mha_tensor *split, bool splits, const mha_call *call)
 {
+    mha_run_clear_event(call);
     if (!heads)
         return MHA_INVALID_ARGUMENT;
     mha_context *context = heads->context;
@@ -93,7 +94,7 @@ static mha_status transpose_heads(mha_heads *heads, const char *who, const mha_t
             .from = splits ? rows : parts,
             .to = splits ? parts : rows,
         };
-        run.wrote = splits ? "split" : "merged";
+        mha_run_will_write(&run, splits ? "split" : "merged");
         status =
             mha_heads_launch(&heads->copy, &run, splits ? "split heads" : "merge heads", &copy);
     }

@@ -102,13 +102,14 @@ static mha_status bind_scores(const mha_run *run, const char *who, mha_bound *bo
     mha_bound rest = *bound;
     if (probs->root == bound->query.root && probs->first_byte == bound->query.first_byte)
         rest.query = (mha_view){ 0 };
-    return mha_bind_overlap(run, &rest, who, false);
+    return mha_bind_overlap(run, &rest, who, "scores", false);
 }
 
 mha_status mha_softmax_enqueue(mha_softmax *softmax, const mha_tensor *scores,
                                const mha_attention_args *args, const mha_call *call)
 {
     static const char who[] = "mha_softmax_enqueue";
+    mha_run_clear_event(call);
     if (!softmax)
         return MHA_INVALID_ARGUMENT;
     mha_context *context = softmax->context;
@@ -134,7 +135,9 @@ mha_status mha_softmax_enqueue(mha_softmax *softmax, const mha_tensor *scores,
     if (!status)
         status = mha_bind_upload(&run, &bound, desc, 0);
     if (!status && desc->batch && bound.query_len) {
-        run.wrote = "probs";
+        mha_run_will_write(&run, "probs");
+        mha_run_will_write(&run, bound.scores.buffer ? "scores" : NULL);
+        mha_run_will_write(&run, bound.lse.buffer ? "lse" : NULL);
         status = mha_softmax_launch(&softmax->stage, &run, desc, &bound, bound.query.buffer,
                                     bound.query.offset, bound.probs.buffer, bound.probs.offset);
     }

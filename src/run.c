@@ -3,6 +3,9 @@
 
 #include "log.h"
 
+#include <assert.h>
+#include <stdio.h>
+
 static mha_status check_queue(const mha_context *context, cl_command_queue queue, const char *who)
 {
     cl_context cl = NULL;
@@ -60,23 +63,44 @@ static mha_status check_workspace(const mha_context *context, cl_mem workspace, 
     return MHA_OK;
 }
 
+static mha_status check_waits(const mha_context *context, const mha_call *call, const char *who)
+{
+    if (!call->num_waits != !call->waits)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "%s: call.num_waits is %u but call.waits is %s", who, call->num_waits,
+                            call->waits ? "given" : "NULL");
+    for (cl_uint i = 0; i < call->num_waits; i++) {
+        cl_context cl = NULL;
+        const cl_int error = clGetEventInfo(call->waits[i], CL_EVENT_CONTEXT, sizeof cl, &cl, NULL);
+        if (error)
+            return mha_log_fail(&context->log, error, "%s: clGetEventInfo of call.waits[%u] failed",
+                                who, i);
+        if (cl != context->cl)
+            return mha_log_fail(&context->log, MHA_WRONG_CONTEXT,
+                                "%s: call.waits[%u] belongs to another OpenCL context", who, i);
+    }
+    return MHA_OK;
+}
+
+void mha_run_clear_event(const mha_call *call)
+{
+    if (call && call->event)
+        *call->event = NULL;
+}
+
 mha_status mha_run_begin(mha_run *run, mha_context *context, const mha_call *call, const char *who,
                          size_t workspace_bytes)
 {
     if (!call)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: call is NULL", who);
-    if (call->event)
-        *call->event = NULL;
     mha_status status = mha_context_check(context);
     if (status)
         return status;
     if (!call->queue)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: call.queue is NULL", who);
-    if (!call->num_waits != !call->waits)
-        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
-                            "%s: call.num_waits is %u but call.waits is %s", who, call->num_waits,
-                            call->waits ? "given" : "NULL");
     status = check_queue(context, call->queue, who);
+    if (!status)
+        status = check_waits(context, call, who);
     if (!status)
         status = check_workspace(context, call->workspace, who, workspace_bytes);
     if (status)
@@ -104,20 +128,55 @@ mha_status mha_run_wait(mha_run *run)
     return MHA_OK;
 }
 
+static void say_wrote(const mha_run *run)
+{
+    char names[128] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof run->wrote / sizeof run->wrote[0] && run->wrote[i]; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? " and " : "",
+                                 run->wrote[i]);
+    if (used)
+        mha_log_say(&run->context->log, MHA_LOG_ERROR,
+                    "before that, the kernel that writes %s was queued", names);
+}
+
 mha_status mha_run_end(mha_run *run, mha_status status)
 {
     if (!status && run->call->event) {
         status = clEnqueueMarkerWithWaitList(run->queue, 0, NULL, run->call->event);
         if (status) {
             *run->call->event = NULL;
-            mha_log_fail(&run->context->log, status,
-                         "clEnqueueMarkerWithWaitList failed; all kernels were queued");
+            mha_log_fail(&run->context->log, status, "clEnqueueMarkerWithWaitList failed");
         }
-    } else if (status && run->wrote) {
-        mha_log_say(&run->context->log, MHA_LOG_ERROR,
-                    "before that, the kernel that writes %s was queued", run->wrote);
     }
+    if (status)
+        say_wrote(run);
     return mha_context_note(run->context, status);
+}
+
+void mha_run_will_write(mha_run *run, const char *output)
+{
+    size_t i = 0;
+    while (i < sizeof run->pending / sizeof run->pending[0] && run->pending[i])
+        i++;
+    assert(i < sizeof run->pending / sizeof run->pending[0]);
+    if (output)
+        run->pending[i] = output;
+}
+
+/* What was pending is written. The lists are as long as a call has outputs. */
+static void note_written(mha_run *run)
+{
+    for (size_t i = 0; i < sizeof run->pending / sizeof run->pending[0]; i++) {
+        const char *output = run->pending[i];
+        run->pending[i] = NULL;
+        for (size_t k = 0; output && k < sizeof run->wrote / sizeof run->wrote[0]; k++) {
+            if (!run->wrote[k])
+                run->wrote[k] = output;
+            if (run->wrote[k] == output)
+                output = NULL;
+        }
+    }
 }
 
 bool mha_run_wants_events(const mha_run *run)
@@ -125,8 +184,9 @@ bool mha_run_wants_events(const mha_run *run)
     return run->call->stage != NULL;
 }
 
-void mha_run_tell(mha_run *run, const char *stage, const char *what, cl_event event)
+void mha_run_queued(mha_run *run, const char *stage, const char *what, cl_event event)
 {
+    note_written(run);
     if (!event)
         return;
     if (run->call->stage)
@@ -141,7 +201,8 @@ mha_status mha_run_launch(mha_run *run, const char *stage, const mha_kernel *ker
     const mha_status status =
         mha_kernel_launch(kernel, &run->context->log, run->queue, args, num_args, grid,
                           mha_run_wants_events(run) ? &event : NULL);
-    mha_run_tell(run, stage, kernel->name, event);
+    if (!status)
+        mha_run_queued(run, stage, kernel->name, event);
     return status;
 }
 
@@ -153,6 +214,6 @@ mha_status mha_run_write(mha_run *run, const char *stage, cl_mem to, size_t offs
                                               0, NULL, mha_run_wants_events(run) ? &event : NULL);
     if (error)
         return mha_log_fail(&run->context->log, error, "clEnqueueWriteBuffer of %s failed", stage);
-    mha_run_tell(run, stage, "clEnqueueWriteBuffer", event);
+    mha_run_queued(run, stage, "clEnqueueWriteBuffer", event);
     return MHA_OK;
 }

@@ -9,9 +9,13 @@ typedef struct mha_run {
     const mha_call *call;
     cl_command_queue queue;
     cl_mem workspace;
-    const char *wrote; /* the output whose kernel was queued last: for a failure's sentence */
+    /* For a failure's sentence: outputs that the next launch writes, and that queued ones have. */
+    const char *pending[3];
+    const char *wrote[4];
 } mha_run;
 
+/* The first thing in every enqueue, whatever is wrong with it: no event yet. */
+void mha_run_clear_event(const mha_call *call);
 /* Checks queue, events and workspace; queues nothing. `who` is the public function, for sentences.
  */
 mha_status mha_run_begin(mha_run *run, mha_context *context, const mha_call *call, const char *who,
@@ -21,6 +25,10 @@ mha_status mha_run_wait(mha_run *run);
 /* Gives the caller his event. Takes the status of the stages and returns that of the call. */
 mha_status mha_run_end(mha_run *run, mha_status status);
 
+/* The next launch writes this output of the caller's; NULL (it writes the workspace) is passed
+ * over. */
+void mha_run_will_write(mha_run *run, const char *output);
+
 /* A stage's kernel. `stage` is what the caller's callback is told. */
 mha_status mha_run_launch(mha_run *run, const char *stage, const mha_kernel *kernel,
                           const mha_arg *args, size_t num_args, const mha_grid *grid);
@@ -29,8 +37,8 @@ mha_status mha_run_write(mha_run *run, const char *stage, cl_mem to, size_t offs
                          const void *from, size_t bytes);
 
 /* For a stage that queues its commands itself (CLBlast): whether to ask for an event, and telling
- * the callback. The event is released. */
+ * the run that it is queued, and the callback. The event is released. */
 bool mha_run_wants_events(const mha_run *run);
-void mha_run_tell(mha_run *run, const char *stage, const char *what, cl_event event);
+void mha_run_queued(mha_run *run, const char *stage, const char *what, cl_event event);
 
 #endif

@@ -25,6 +25,22 @@ static size_t rows_of(const attention_data *data)
     return data->desc.batch * data->desc.heads * data->query_len;
 }
 
+attention_case attention_by_way(const attention_case *given, size_t way)
+{
+    static const struct {
+        mha_path path;
+        mha_gemm_by gemm;
+    } ways[ATTENTION_WAYS] = {
+        { MHA_PATH_DEFAULT, MHA_GEMM_DEFAULT },
+        { MHA_PATH_COMPOSED, MHA_GEMM_CLBLAST },
+        { MHA_PATH_COMPOSED, MHA_GEMM_KERNEL },
+    };
+    attention_case c = *given;
+    c.desc.path = ways[way].path;
+    c.desc.gemm = ways[way].gemm;
+    return c;
+}
+
 static void say_name(attention_data *data)
 {
     static const char *const layouts[NUM_LAYOUTS] = { "packed", "rows", "len first", "qkv",
@@ -33,12 +49,12 @@ static void say_name(attention_data *data)
     const mha_attention_desc *d = &data->desc;
     snprintf(data->name, sizeof data->name,
              "seed %llu: b%zu h%zu/%zu q%zu/%zu k%zu/%zu d%zu v%zu uses %03llx diagonal %d windows "
-             "%zu,%zu broadcasts %x,%x scale %g softcap %g gemm %d %s %s%s",
+             "%zu,%zu broadcasts %x,%x scale %g softcap %g path %d gemm %d %s %s%s",
              (unsigned long long)c->seed, d->batch, d->heads, d->kv_heads, data->query_len,
              d->query_len, data->key_len, d->key_len, d->head_dim, d->value_dim,
              (unsigned long long)d->uses, (int)d->diagonal, d->window_left, d->window_right,
              d->bias_broadcast, d->mask_broadcast, (double)d->scale, (double)d->softcap,
-             (int)d->gemm, layouts[c->layout], fill_kind_name(c->fill),
+             (int)d->path, (int)d->gemm, layouts[c->layout], fill_kind_name(c->fill),
              c->lengths_on_device ? " lengths on device" : "");
 }
 

@@ -27,6 +27,13 @@ typedef struct attention_case {
     uint64_t seed;
 } attention_case;
 
+/* The ways to do an attention. A test does each of its cases in all of them: the case as it is given,
+ * but by way 0 .. ATTENTION_WAYS - 1. */
+enum {
+    ATTENTION_WAYS = 3
+};
+attention_case attention_by_way(const attention_case *given, size_t way);
+
 /* Inputs, results and wanted results, packed in the order of their shapes. */
 typedef struct attention_data {
     char name[256]; /* the case in words, for failures */

@@ -66,7 +66,7 @@ static void pick_options(mha_attention_desc *desc, uint64_t seed)
     desc->scale = scales[compare_pick(seed, 19, 4)];
 }
 
-static attention_case pick_case(uint64_t seed, mha_gemm_by gemm)
+static attention_case pick_case(uint64_t seed)
 {
     static const size_t dims[] = { 1, 3, 16, 17, 32, 33, 64, 65, 130 };
     const size_t num_dims = sizeof dims / sizeof dims[0];
@@ -81,7 +81,6 @@ static attention_case pick_case(uint64_t seed, mha_gemm_by gemm)
     desc->key_len = c.key_len + 5 * compare_pick(seed, 7, 2);
     desc->head_dim = dims[compare_pick(seed, 8, num_dims)];
     desc->value_dim = compare_pick(seed, 20, 2) ? 0 : dims[compare_pick(seed, 9, num_dims)];
-    desc->gemm = gemm;
     pick_options(desc, seed);
     c.layout = (attention_layout)compare_pick(seed, 21, NUM_LAYOUTS);
     c.fill = (fill_kind)compare_pick(seed, 22, 2 * FILL_KINDS);
@@ -97,11 +96,12 @@ Test(attention, cross)
     compare_worst worst = { 0 };
     device_open(&d);
     for (size_t n = 0; n < CROSS_SEEDS; n++)
-        for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++) {
-            const attention_case c = pick_case(1000 + n, (mha_gemm_by)by);
+        for (size_t way = 0; way < ATTENTION_WAYS; way++) {
+            const attention_case picked = pick_case(1000 + n);
+            const attention_case c = attention_by_way(&picked, way);
             attention_check(&d, &c, &worst);
         }
-    compare_log("attention", 3 * CROSS_SEEDS, &worst);
+    compare_log("attention", ATTENTION_WAYS * CROSS_SEEDS, &worst);
     device_close(&d);
 }
 
@@ -111,13 +111,12 @@ static void check_cases(const char *test, const attention_case *cases, size_t co
     compare_worst worst = { 0 };
     device_open(&d);
     for (size_t n = 0; n < count; n++)
-        for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++) {
-            attention_case c = cases[n];
+        for (size_t way = 0; way < ATTENTION_WAYS; way++) {
+            attention_case c = attention_by_way(&cases[n], way);
             c.seed = n + 1;
-            c.desc.gemm = (mha_gemm_by)by;
             attention_check(&d, &c, &worst);
         }
-    compare_log(test, 3 * count, &worst);
+    compare_log(test, ATTENTION_WAYS * count, &worst);
     device_close(&d);
 }
 
@@ -197,7 +196,7 @@ Test(attention, many_keys)
     check_cases("attention to many keys", cases, sizeof cases / sizeof cases[0]);
 }
 
-/* Scores up to 1e9 in magnitude, of both signs, in all paths. */
+/* Scores up to 1e9 in magnitude, of both signs. */
 Test(attention, huge_scores)
 {
     static const attention_case cases[] = {

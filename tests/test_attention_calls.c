@@ -192,10 +192,9 @@ static cl_int status_of(cl_event event)
 }
 
 /* The lengths are in host memory, so that their copy must wait as well. */
-static void check_waiting(device *d, mha_gemm_by by)
+static void check_waiting(device *d, size_t way)
 {
-    attention_case c = small_case;
-    c.desc.gemm = by;
+    attention_case c = attention_by_way(&small_case, way);
     attention_data *data = attention_data_new(&c);
     attention_data_expect(data);
     mha_attention *attention = create(d, data);
@@ -248,16 +247,15 @@ Test(attention_calls, waits_and_event)
 {
     device d;
     device_open(&d);
-    check_waiting(&d, MHA_GEMM_KERNEL);
-    check_waiting(&d, MHA_GEMM_CLBLAST);
+    for (size_t way = 0; way < ATTENTION_WAYS; way++)
+        check_waiting(&d, way);
     device_close(&d);
 }
 
 /* One workspace for three calls in one queue, and it is a part of a buffer. */
-static void check_workspace(device *d, mha_gemm_by by)
+static void check_workspace(device *d, size_t way)
 {
-    attention_case c = small_case;
-    c.desc.gemm = by;
+    attention_case c = attention_by_way(&small_case, way);
     attention_data *data[3];
     attention_tensors tensors[3];
     mha_attention *attention = NULL;
@@ -295,13 +293,13 @@ Test(attention_calls, calls_share_a_workspace)
 {
     device d;
     device_open(&d);
-    check_workspace(&d, MHA_GEMM_KERNEL);
-    check_workspace(&d, MHA_GEMM_CLBLAST);
+    for (size_t way = 0; way < ATTENTION_WAYS; way++)
+        check_workspace(&d, way);
     device_close(&d);
 }
 
 /* Decoding: one object, a longer cache at each call, lengths that are packed at the call's. */
-static void check_growing(device *d, mha_gemm_by by)
+static void check_growing(device *d, size_t way)
 {
     attention_case c = { .desc = { .batch = 2,
                                    .heads = 4,
@@ -338,7 +336,7 @@ Test(attention_calls, lengths_of_the_call)
 {
     device d;
     device_open(&d);
-    check_growing(&d, MHA_GEMM_KERNEL);
-    check_growing(&d, MHA_GEMM_CLBLAST);
+    for (size_t way = 0; way < ATTENTION_WAYS; way++)
+        check_growing(&d, way);
     device_close(&d);
 }

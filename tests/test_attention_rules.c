@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By CLBlast and by the library's kernels, in a layout that is copied and one that is not. */
+/* One that CLBlast can read where it is, and one that it cannot. */
 static const attention_layout layouts[] = { LAYOUT_PACKED, LAYOUT_ROWS };
 
 typedef void rule(device *d, const attention_case *c);
@@ -16,10 +16,9 @@ static void for_all(rule *check, const attention_case *given)
 {
     device d;
     device_open(&d);
-    for (int by = MHA_GEMM_CLBLAST; by <= MHA_GEMM_KERNEL; by++)
+    for (size_t way = 0; way < ATTENTION_WAYS; way++)
         for (size_t n = 0; n < sizeof layouts / sizeof layouts[0]; n++) {
-            attention_case c = *given;
-            c.desc.gemm = (mha_gemm_by)by;
+            attention_case c = attention_by_way(given, way);
             c.layout = layouts[n];
             check(&d, &c);
         }
@@ -319,14 +318,16 @@ Test(attention_rules, a_stride_of_0_repeats_an_input)
     device d;
     device_open(&d);
     for (size_t batch = 1; batch <= 2; batch++)
-        for (int by = MHA_GEMM_CLBLAST; by <= MHA_GEMM_KERNEL; by++)
-            check_repeated_heads(&d, &(attention_case){ .desc = { .batch = batch,
-                                                                  .heads = 3,
-                                                                  .query_len = 15,
-                                                                  .key_len = 17,
-                                                                  .head_dim = 16,
-                                                                  .value_dim = 33,
-                                                                  .gemm = (mha_gemm_by)by },
-                                                        .seed = 61 });
+        for (size_t way = 0; way < ATTENTION_WAYS; way++) {
+            const attention_case given = { .desc = { .batch = batch,
+                                                     .heads = 3,
+                                                     .query_len = 15,
+                                                     .key_len = 17,
+                                                     .head_dim = 16,
+                                                     .value_dim = 33 },
+                                           .seed = 61 };
+            const attention_case c = attention_by_way(&given, way);
+            check_repeated_heads(&d, &c);
+        }
     device_close(&d);
 }

@@ -1,0 +1,19 @@
+/* What the two tilings of the streaming kernel share on the host: options and arguments. */
+#ifndef MHA_ATTEND_H
+#define MHA_ATTEND_H
+
+#include "rules.h"
+
+/* "-DQUERY_TYPE=1 ... -DHEAD_DIM=64 -DVALUE_DIM=64 " and the rules'; returns the length. */
+int mha_attend_options(char *text, size_t size, const mha_attention_desc *desc);
+
+enum {
+    MHA_ATTEND_ARGS = 29 + MHA_RULES_ARGS
+};
+/* All arguments of a streaming kernel, in this order: query, key, value and output, each as buffer,
+ * offset and the strides of batch, head and row; lse likewise; batch, heads, heads / kv_heads,
+ * scale; the rules'. */
+void mha_attend_args(mha_arg args[MHA_ATTEND_ARGS], const mha_attention_desc *desc,
+                     const mha_bound *bound);
+
+#endif
