@@ -493,9 +493,10 @@ MHA_API mha_status mha_heads_merge_enqueue(mha_heads *heads, const mha_tensor *s
                                            const mha_tensor *merged, const mha_call *call);
 
 /* Masked softmax over the last axis of scores [batch][heads][query_len][key_len], packed, float32.
- * Reads of the desc: batch, heads, the lengths, uses, diagonal, windows, broadcasts, scale (0: 1,
- * the scores are taken to be scaled) and softcap; head_dim and the rest are ignored. Reads of the
- * args: the lengths, bias, mask, lse and probs. probs, packed, may be the same memory as scores. */
+ * Reads of the desc: batch, heads, the lengths, uses, diagonal, windows, broadcasts, bias_type,
+ * scores_stage, scale (0: 1, the scores are taken to be scaled) and softcap; the rest is ignored.
+ * Reads of the args: all but query, key, value and output. probs is always written, packed, with or
+ * without its bit; it may be the same memory as scores. */
 typedef struct mha_softmax mha_softmax;
 MHA_API mha_status mha_softmax_create(mha_softmax **out, mha_context *context,
                                       const mha_attention_desc *desc);

@@ -16,7 +16,7 @@ struct mha_attention {
 };
 
 /* The paths, best first; the last one runs wherever anything does. */
-static const mha_path_room *const rooms[] = { &mha_path_composed };
+static const mha_path_room *const rooms[] = { &mha_path_streaming, &mha_path_composed };
 enum {
     NUM_ROOMS = sizeof rooms / sizeof rooms[0]
 };
@@ -175,6 +175,13 @@ static mha_status bind_tensors(const mha_run *run, mha_bound *bound, const char 
     return status;
 }
 
+static bool may_overwrite(const mha_attention *attention)
+{
+    const mha_attention_desc *desc = &attention->desc;
+    return desc->type == desc->output_type && desc->head_dim == desc->value_dim &&
+           attention->room->may_overwrite(attention->path, attention->context);
+}
+
 mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_args *args,
                                  const mha_call *call)
 {
@@ -198,9 +205,7 @@ mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_a
     if (!status)
         status = mha_bind_options(&run, &bound, who, desc, args);
     if (!status)
-        status =
-            mha_bind_overlap(&run, &bound, who, "query",
-                             desc->type == desc->output_type && desc->head_dim == desc->value_dim);
+        status = mha_bind_overlap(&run, &bound, who, "query", may_overwrite(attention));
     if (!status)
         status = mha_run_wait(&run);
     if (!status) {

@@ -218,6 +218,14 @@ static void explain(const void *given, mha_text *text)
         mha_text_add(text, "probs value: kernel weigh_tile: %s\n", why);
 }
 
+/* The scores have read the query before the output is written. */
+static bool may_overwrite(const void *path, const mha_context *context)
+{
+    (void)path;
+    (void)context;
+    return true;
+}
+
 /* Whether the heads of a view, `group` of them as rows of one matrix, are matrices at one distance
  * from each other, as a batched product needs them. */
 static bool as_matrices(mha_operand *out, const mha_view *view, size_t batch, size_t heads,
@@ -430,5 +438,6 @@ const mha_path_room mha_path_composed = {
     .destroy = destroy,
     .needs = needs,
     .explain = explain,
+    .may_overwrite = may_overwrite,
     .enqueue = enqueue,
 };

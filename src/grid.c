@@ -34,6 +34,13 @@ mha_grid mha_grid_rows(size_t columns, size_t rows)
                        .local = { wide, high } };
 }
 
+mha_grid mha_grid_items(size_t rows, size_t step, size_t count)
+{
+    return (mha_grid){ .dims = 2,
+                       .global = { (rows + step - 1) / step, at_most(count, MOST_GROUPS) },
+                       .local = { 1, 1 } };
+}
+
 mha_grid mha_grid_groups(size_t rows, size_t group)
 {
     return (mha_grid){ .dims = 1,

@@ -1,6 +1,8 @@
 /* Attention cases: their data and the limits of their errors. */
 #include "attention_case.h"
 
+#include "stored.h"
+
 #include <criterion/criterion.h>
 #include <float.h>
 #include <math.h>
@@ -41,21 +43,38 @@ attention_case attention_by_way(const attention_case *given, size_t way)
     return c;
 }
 
+static mha_type key_value_type(const mha_attention_desc *d)
+{
+    return d->key_value_type ? d->key_value_type : d->type;
+}
+
+static mha_type bias_type(const mha_attention_desc *d)
+{
+    return d->bias_type ? d->bias_type : d->type;
+}
+
+static mha_type output_type(const mha_attention_desc *d)
+{
+    return d->output_type ? d->output_type : d->type;
+}
+
 static void say_name(attention_data *data)
 {
     static const char *const layouts[NUM_LAYOUTS] = { "packed", "rows", "len first", "qkv",
                                                       "gaps" };
     const attention_case *c = &data->given;
     const mha_attention_desc *d = &data->desc;
-    snprintf(data->name, sizeof data->name,
-             "seed %llu: b%zu h%zu/%zu q%zu/%zu k%zu/%zu d%zu v%zu uses %03llx diagonal %d windows "
-             "%zu,%zu broadcasts %x,%x scale %g softcap %g path %d gemm %d %s %s%s",
-             (unsigned long long)c->seed, d->batch, d->heads, d->kv_heads, data->query_len,
-             d->query_len, data->key_len, d->key_len, d->head_dim, d->value_dim,
-             (unsigned long long)d->uses, (int)d->diagonal, d->window_left, d->window_right,
-             d->bias_broadcast, d->mask_broadcast, (double)d->scale, (double)d->softcap,
-             (int)d->path, (int)d->gemm, layouts[c->layout], fill_kind_name(c->fill),
-             c->lengths_on_device ? " lengths on device" : "");
+    snprintf(
+        data->name, sizeof data->name,
+        "seed %llu: b%zu h%zu/%zu q%zu/%zu k%zu/%zu d%zu v%zu uses %03llx diagonal %d windows "
+        "%zu,%zu broadcasts %x,%x scale %g softcap %g path %d gemm %d %s %s%s types %d,%d,%d,%d,%d stage %d%s",
+        (unsigned long long)c->seed, d->batch, d->heads, d->kv_heads, data->query_len, d->query_len,
+        data->key_len, d->key_len, d->head_dim, d->value_dim, (unsigned long long)d->uses,
+        (int)d->diagonal, d->window_left, d->window_right, d->bias_broadcast, d->mask_broadcast,
+        (double)d->scale, (double)d->softcap, (int)d->path, (int)d->gemm, layouts[c->layout],
+        fill_kind_name(c->fill), c->lengths_on_device ? " lengths on device" : "", (int)d->type,
+        (int)d->key_value_type, (int)d->bias_type, (int)d->output_type, (int)d->scores_type,
+        (int)d->scores_stage, c->in_place ? " in place" : "");
 }
 
 /* Lengths that a host array may have, or some that are out of range as well. */
@@ -91,6 +110,13 @@ static void fill_options(attention_data *data)
         data->mask[i] *= (unsigned char)(1 + i % 255); /* any byte but 0 allows */
     data->key_lengths = lengths(data, d->batch, seed + 7);
     data->per_query = lengths(data, d->batch * data->query_len, seed + 8);
+    data->key_starts = lengths(data, d->batch, seed + 9);
+    for (size_t b = 0; b < d->batch; b++)
+        data->key_starts[b] /= 2; /* most of them before the batch's last key */
+    data->slopes = allocate(d->batch * d->heads, sizeof(float));
+    fill_uniform(data->slopes, d->batch * d->heads, seed + 10, -0.05f, 0.5f);
+    data->sinks = allocate(d->heads, sizeof(float));
+    fill_uniform(data->sinks, d->heads, seed + 11, -3, 3);
 }
 
 attention_data *attention_data_new(const attention_case *given)
@@ -112,11 +138,17 @@ attention_data *attention_data_new(const attention_case *given)
     fill_floats(data->key, keys * d->head_dim, given->seed + 2, given->fill);
     fill_floats(data->value, keys * d->value_dim, given->seed + 3, given->fill);
     fill_options(data);
+    stored_round(d->type, data->query, queries * d->head_dim);
+    stored_round(key_value_type(d), data->key, keys * d->head_dim);
+    stored_round(key_value_type(d), data->value, keys * d->value_dim);
+    stored_round(bias_type(d), data->bias, count_of(data->bias_shape));
     data->output = allocate(queries * d->value_dim, sizeof(float));
     data->probs = allocate(queries * data->key_len, sizeof(float));
+    data->scores = allocate(queries * data->key_len, sizeof(float));
     data->lse = allocate(queries, sizeof(float));
     data->want_output = allocate(queries * d->value_dim, sizeof(double));
     data->want_probs = allocate(queries * data->key_len, sizeof(double));
+    data->want_scores = allocate(queries * data->key_len, sizeof(double));
     data->want_lse = allocate(queries, sizeof(double));
     data->seen = allocate(queries * data->key_len, sizeof(bool));
     data->spoilt = allocate(queries, sizeof(bool));
@@ -125,16 +157,19 @@ attention_data *attention_data_new(const attention_case *given)
 
 void attention_data_free(attention_data *data)
 {
-    void *const arrays[] = { data->query,    data->key,         data->value,       data->bias,
-                             data->mask,     data->key_lengths, data->per_query,   data->output,
-                             data->probs,    data->lse,         data->want_output, data->want_probs,
-                             data->want_lse, data->seen,        data->spoilt,      data };
+    void *const arrays[] = { data->query,      data->key,         data->value,
+                             data->bias,       data->mask,        data->key_lengths,
+                             data->per_query,  data->key_starts,  data->slopes,
+                             data->sinks,      data->output,      data->probs,
+                             data->scores,     data->lse,         data->want_output,
+                             data->want_probs, data->want_scores, data->want_lse,
+                             data->seen,       data->spoilt,      data };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         free(arrays[i]);
 }
 
 /* The reference's softmax of equal scores is above 0 exactly where a key is seen. */
-static void find_seen(attention_data *data)
+void attention_data_see(attention_data *data)
 {
     const size_t count = rows_of(data) * data->key_len;
     const size_t biases = count_of(data->bias_shape);
@@ -150,9 +185,11 @@ static void find_seen(attention_data *data)
         .mask = data->mask,
         .key_lengths = data->key_lengths,
         .key_lengths_per_query = data->per_query,
+        .key_starts = data->key_starts,
         .probs = probs,
     };
     mha_attention_desc desc = data->desc;
+    desc.uses &= ~(MHA_USES_ALIBI | MHA_USES_SINKS);
     desc.softcap = 0;
     desc.scale = 0;
     reference_softmax(&desc, &args, scores);
@@ -163,7 +200,7 @@ static void find_seen(attention_data *data)
     free(probs);
 }
 
-static bool *seen_at(const attention_data *data, size_t b, size_t h, size_t i, size_t j)
+static const bool *seen_at(const attention_data *data, size_t b, size_t h, size_t i, size_t j)
 {
     return &data->seen[((b * data->desc.heads + h) * data->query_len + i) * data->key_len + j];
 }
@@ -197,7 +234,7 @@ static void spoil_key(attention_data *data, size_t b, size_t kv_head, size_t j, 
 void attention_data_spoil(attention_data *data)
 {
     const mha_attention_desc *d = &data->desc;
-    find_seen(data);
+    attention_data_see(data);
     for (size_t b = 0; b < d->batch; b++) {
         for (size_t h = 0; h < d->kv_heads; h++) {
             const size_t all = d->heads / d->kv_heads * data->query_len;
@@ -230,8 +267,13 @@ void attention_data_expect(attention_data *data)
         .mask = data->mask,
         .key_lengths = data->key_lengths,
         .key_lengths_per_query = data->per_query,
+        .key_starts = data->key_starts,
+        .slopes = data->slopes,
+        .slopes_per_batch = data->given.slopes_per_batch,
+        .sinks = data->sinks,
         .output = data->want_output,
         .probs = data->want_probs,
+        .scores = data->desc.uses & MHA_USES_SCORES ? data->want_scores : NULL,
         .lse = data->want_lse,
     };
     reference_attention(&data->desc, &args);
@@ -246,8 +288,12 @@ static double score_limit(const attention_data *data)
     const double key = compare_norm(data->key, d->batch * d->kv_heads * data->key_len, d->head_dim);
     const double bias =
         d->uses & MHA_USES_BIAS ? compare_largest(data->bias, count_of(data->bias_shape)) : 0;
+    const double alibi = d->uses & MHA_USES_ALIBI
+                             ? compare_largest(data->slopes, d->batch * d->heads) *
+                                   (double)(data->query_len + data->key_len)
+                             : 0;
     return reference_limit(d->head_dim, scale * query * key) +
-           reference_limit(1, bias + d->softcap) + (double)d->head_dim * FLT_MIN;
+           reference_limit(1, bias + alibi + d->softcap) + (double)d->head_dim * FLT_MIN;
 }
 
 /* An error of `score` in each score changes a probability p by at most this. */
@@ -256,43 +302,76 @@ static double prob_limit(double score, double p)
     return fmin(1, p * (1 - p) * expm1(2 * score));
 }
 
-static bool compare_row(const attention_data *data, size_t row, double score, double largest,
-                        compare_worst *worst)
+/* Writes to *sum the limits of the row's probs together. */
+static bool compare_softmax_row(const attention_data *data, size_t row, double score, double *sum,
+                                compare_worst *worst)
 {
     const uint64_t uses = data->desc.uses;
     const size_t keys = data->key_len;
-    const size_t dim = data->desc.value_dim;
     const double *want = data->want_probs + row * keys;
-    double sum = 0;
-    bool good = true;
+    const double lse = data->want_lse[row];
+    *sum = 0;
     for (size_t j = 0; j < keys; j++) {
         const double limit = prob_limit(score, want[j]);
-        sum += limit;
-        if (good && uses & MHA_USES_PROBS)
-            good = compare_one(data->name, "probs", row * keys + j, data->probs[row * keys + j],
-                               want[j], limit + reference_limit(keys, want[j]) + FLT_MIN, worst);
+        *sum += limit;
+        if (uses & MHA_USES_PROBS &&
+            !compare_one(data->name, "probs", row * keys + j, data->probs[row * keys + j], want[j],
+                         limit + reference_limit(keys, want[j]) + FLT_MIN +
+                             stored_limit(data->desc.scores_type, want[j]),
+                         worst))
+            return false;
     }
-    if (good && uses & MHA_USES_LSE)
-        good = compare_one(data->name, "lse", row, data->lse[row], data->want_lse[row],
-                           score + reference_limit(keys, 1) +
-                               reference_limit(1, fmin(FLT_MAX, fabs(data->want_lse[row]))),
-                           worst);
     const double limit =
-        largest * fmin(2, sum) + reference_limit(keys, largest) + (double)keys * FLT_MIN;
-    for (size_t c = row * dim; good && c < (row + 1) * dim; c++)
-        good = compare_one(data->name, "output", c, data->output[c], data->want_output[c], limit,
-                           worst);
-    return good;
+        score + reference_limit(keys, 1) + reference_limit(1, fmin(FLT_MAX, fabs(lse)));
+    return !(uses & MHA_USES_LSE) ||
+           compare_one(data->name, "lse", row, data->lse[row], lse, limit, worst);
+}
+
+/* The score of a key that the query may not see can be a NaN. */
+static bool compare_scores(const attention_data *data, size_t row, double score,
+                           compare_worst *worst)
+{
+    for (size_t n = row * data->key_len; n < (row + 1) * data->key_len; n++) {
+        const double want = data->want_scores[n];
+        const double limit = score + reference_limit(1, isfinite(want) ? fabs(want) : 0) +
+                             stored_limit(data->desc.scores_type, want);
+        if (!(isnan(want) && isnan(data->scores[n])) &&
+            !compare_one(data->name, "scores", n, data->scores[n], want, limit, worst))
+            return false;
+    }
+    return true;
+}
+
+bool attention_compare_softmax(const attention_data *data, double score, compare_worst *worst)
+{
+    double sum;
+    for (size_t row = 0; row < rows_of(data); row++)
+        if (!data->spoilt[row] && !compare_softmax_row(data, row, score, &sum, worst))
+            return false;
+    return true;
 }
 
 bool attention_compare(const attention_data *data, compare_worst *worst)
 {
     const mha_attention_desc *d = &data->desc;
+    const size_t dim = d->value_dim;
+    const size_t keys = data->key_len;
     const double score = score_limit(data);
-    const double largest =
-        compare_largest(data->value, d->batch * d->kv_heads * data->key_len * d->value_dim);
-    for (size_t row = 0; row < rows_of(data); row++)
-        if (!data->spoilt[row] && !compare_row(data, row, score, largest, worst))
+    const double largest = compare_largest(data->value, d->batch * d->kv_heads * keys * dim);
+    for (size_t row = 0; row < rows_of(data); row++) {
+        double sum;
+        if (data->spoilt[row])
+            continue;
+        if (d->uses & MHA_USES_SCORES && !compare_scores(data, row, score, worst))
             return false;
+        if (!compare_softmax_row(data, row, score, &sum, worst))
+            return false;
+        const double limit =
+            largest * fmin(2, sum) + reference_limit(keys, largest) + (double)keys * FLT_MIN;
+        for (size_t c = row * dim; c < (row + 1) * dim; c++)
+            if (!compare_one(data->name, "output", c, data->output[c], data->want_output[c],
+                             limit + stored_limit(output_type(d), data->want_output[c]), worst))
+                return false;
+    }
     return true;
 }

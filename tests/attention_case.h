@@ -24,28 +24,36 @@ typedef struct attention_case {
     attention_layout layout;
     fill_kind fill;
     bool lengths_on_device; /* and some of them below 0 or above key_len */
+    bool slopes_per_batch;
+    bool in_place; /* the output is the query */
     uint64_t seed;
 } attention_case;
 
-/* The ways to do an attention. A test does each of its cases in all of them: the case as it is given,
- * but by way 0 .. ATTENTION_WAYS - 1. */
+/* For designated initialisers: .desc = { ATTENTION_SIZES(2, 4, 17, 33, 64), .uses = ... }. */
+#define ATTENTION_SIZES(b, h, q, k, d) \
+    .batch = (b), .heads = (h), .query_len = (q), .key_len = (k), .head_dim = (d)
+
+/* The ways to do an attention. A test does each of its cases in all of them: the case as it is
+ * given, but by way 0 .. ATTENTION_WAYS - 1. */
 enum {
     ATTENTION_WAYS = 3
 };
 attention_case attention_by_way(const attention_case *given, size_t way);
 
-/* Inputs, results and wanted results, packed in the order of their shapes. */
+/* Inputs, results and wanted results, packed in the order of their shapes: as floats, but each one
+ * that its type on the device holds. */
 typedef struct attention_data {
-    char name[256]; /* the case in words, for failures */
+    char name[320]; /* the case in words, for failures */
     attention_case given;
     mha_attention_desc desc; /* resolved */
     size_t query_len, key_len;
     size_t bias_shape[4], mask_shape[4];
     float *query, *key, *value, *bias;
     unsigned char *mask;
-    int32_t *key_lengths, *per_query;
-    float *output, *probs, *lse;
-    double *want_output, *want_probs, *want_lse;
+    int32_t *key_lengths, *per_query, *key_starts;
+    float *slopes, *sinks;
+    float *output, *probs, *scores, *lse;
+    double *want_output, *want_probs, *want_scores, *want_lse;
     bool *seen;   /* [batch][heads][query_len][key_len]: whether the query may see the key */
     bool *spoilt; /* [batch][heads][query_len]: the query sees a NaN, so its row is not compared */
     mha_stage_fn *stage; /* told of the stages by attention_run */
@@ -56,14 +64,19 @@ typedef struct attention_data {
 attention_data *attention_data_new(const attention_case *given);
 void attention_data_free(attention_data *data);
 
+/* Finds out who sees whom, from the bias, mask and lengths that are there now. */
+void attention_data_see(attention_data *data);
+
 /* NaN into each key and value that no query sees; where queries differ in what they see, also NaN
- * or inf into the key that the fewest see. Reads the bias, mask and lengths that are there now. */
+ * or inf into the key that the fewest see. Finds out who sees whom first. */
 void attention_data_spoil(attention_data *data);
 
 /* Asks the reference. */
 void attention_data_expect(attention_data *data);
 
-/* Compares output, and probs and lse where they are used. */
+/* Compares output, and probs, scores and lse where they are used. */
 bool attention_compare(const attention_data *data, compare_worst *worst);
+/* Compares probs and lse where they are used, of scores whose errors are at most `score`. */
+bool attention_compare_softmax(const attention_data *data, double score, compare_worst *worst);
 
 #endif

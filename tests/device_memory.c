@@ -81,18 +81,19 @@ void device_close(device *d)
     *d = (device){ 0 };
 }
 
-/* As a float a quiet NaN whose bits no computation makes. */
+/* As a float, float16 or bfloat16 a quiet NaN whose bits no computation makes. */
 static void poison(unsigned char *at, size_t bytes)
 {
     static const unsigned char pattern[4] = { 0xa5, 0xa5, 0xe5, 0x7f };
-    memcpy(at, pattern, bytes);
+    /* Its upper half is a NaN of either half type. */
+    memcpy(at, pattern + (bytes == 2 ? 2 : 0), bytes);
 }
 
 static device_block *add_block(device *d, size_t elements, size_t bytes)
 {
     device_block *block = allocate(1, sizeof *block);
     cl_int error = CL_SUCCESS;
-    cr_assert(bytes == 1 || bytes == 4, "an element of %zu bytes", bytes);
+    cr_assert(bytes == 1 || bytes == 2 || bytes == 4, "an element of %zu bytes", bytes);
     *block = (device_block){
         .next = d->blocks,
         .size = elements * bytes,

@@ -47,7 +47,7 @@ const char *device_cache_dir(void);
 void device_hush(device *d);
 
 /* A tensor in a block. Elements of the block that are no tensor's hold the poison, which is a NaN
- * as a float, a number above any length as an int32, and not 0 as a byte. */
+ * as a float or half, a number above any length as an int32, and not 0 as a byte. */
 typedef struct device_tensor {
     device_block *block;
     size_t offset; /* elements, as all but `bytes` */

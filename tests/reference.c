@@ -84,8 +84,9 @@ typedef struct reference_call {
     reference_args args;
     double scale;
     shape query, key, value, output, scores, bias, mask, lse;
-    double *row; /* [key_len]: query key^T, then probs */
-    bool *seen;  /* [key_len]: whether the row's query may see the key */
+    double *row;   /* [key_len]: query key^T, then probs */
+    double *shown; /* [key_len]: what is shown of the scores */
+    bool *seen;    /* [key_len]: whether the row's query may see the key */
 } reference_call;
 
 static shape without_axes(shape s, unsigned broadcast)
@@ -121,6 +122,7 @@ static reference_call begin(const mha_attention_desc *desc, const reference_args
     call.mask = without_axes(call.scores, d.mask_broadcast);
     call.lse = (shape){ d.batch, d.heads, query_len, 1 };
     call.row = allocate(key_len, sizeof *call.row);
+    call.shown = allocate(key_len, sizeof *call.shown);
     call.seen = allocate(key_len, sizeof *call.seen);
     return call;
 }
@@ -128,6 +130,7 @@ static reference_call begin(const mha_attention_desc *desc, const reference_args
 static void end(reference_call *call)
 {
     free(call->row);
+    free(call->shown);
     free(call->seen);
 }
 
@@ -151,6 +154,14 @@ static int64_t key_count_of_query(const reference_call *call, size_t b, size_t i
     if (call->desc.uses & MHA_USES_KEY_LENGTHS_PER_QUERY)
         return clamp_length(call, call->args.key_lengths_per_query[b * call->args.query_len + i]);
     return (int64_t)call->args.key_len;
+}
+
+/* The first key that batch b has. */
+static int64_t key_start(const reference_call *call, size_t b)
+{
+    if (call->desc.uses & MHA_USES_KEY_STARTS)
+        return clamp_length(call, call->args.key_starts[b]);
+    return 0;
 }
 
 /* The key that stands opposite query i. It may lie before the first key or after the last. */
@@ -183,6 +194,8 @@ static bool sees(const reference_call *call, size_t b, size_t h, size_t i, size_
         return false;
     if (key >= key_count_of_query(call, b, i))
         return false;
+    if (key < key_start(call, b))
+        return false;
     if (desc->uses & MHA_USES_CAUSAL && key > diagonal)
         return false;
     if (desc->uses & MHA_USES_WINDOW_LEFT && distance(key, diagonal) > desc->window_left)
@@ -196,17 +209,37 @@ static bool sees(const reference_call *call, size_t b, size_t h, size_t i, size_
     return true;
 }
 
-/* The score of a pair from its query key^T: scale, softcap, bias, in this order. */
+/* The score of a pair from its query key^T: scale, softcap, bias, ALiBi, in this order, up to a
+ * stage. */
 static double score_of(const reference_call *call, size_t b, size_t h, size_t i, size_t j,
-                       double product)
+                       double product, mha_scores_stage stage)
 {
+    const reference_args *args = &call->args;
     const double cap = call->desc.softcap;
     double score = call->scale * product;
+    if (stage == MHA_SCORES_SCALED)
+        return score;
     if (cap != 0)
         score = cap * tanh(score / cap);
+    if (stage == MHA_SCORES_CAPPED)
+        return score;
     if (call->desc.uses & MHA_USES_BIAS)
         score += bias_of(call, b, h, i, j);
+    if (call->desc.uses & MHA_USES_ALIBI) {
+        const double slope = args->slopes[(args->slopes_per_batch ? b * call->desc.heads : 0) + h];
+        score -= slope * fabs((double)(diagonal_of(call, b, i) - (int64_t)j));
+    }
     return score;
+}
+
+/* What the desc's stage shows of the row's products. */
+static void show_scores(const reference_call *call, size_t b, size_t h, size_t i)
+{
+    const mha_scores_stage stage = call->desc.scores_stage;
+    for (size_t j = 0; j < call->args.key_len; j++)
+        call->shown[j] = stage == MHA_SCORES_BIASED && !call->seen[j]
+                             ? -INFINITY
+                             : score_of(call, b, h, i, j, call->row[j], stage);
 }
 
 /* Turns the row's products, of which only those of seen keys are read, into probs; returns the
@@ -214,20 +247,23 @@ static double score_of(const reference_call *call, size_t b, size_t h, size_t i,
 static double softmax_row(const reference_call *call, size_t b, size_t h, size_t i)
 {
     const size_t key_len = call->args.key_len;
+    const double sink = call->desc.uses & MHA_USES_SINKS ? call->args.sinks[h] : -INFINITY;
     double *row = call->row;
-    double largest = -INFINITY;
+    double largest = sink;
     double sum = 0;
 
     for (size_t j = 0; j < key_len; j++) {
         if (!call->seen[j])
             continue;
-        row[j] = score_of(call, b, h, i, j, row[j]);
+        row[j] = score_of(call, b, h, i, j, row[j], MHA_SCORES_BIASED);
         largest = fmax(largest, row[j]);
     }
     for (size_t j = 0; j < key_len; j++) {
         row[j] = call->seen[j] ? exp(row[j] - largest) : 0;
         sum += row[j];
     }
+    if (sink != -INFINITY)
+        sum += exp(sink - largest);
     for (size_t j = 0; j < key_len; j++)
         row[j] = call->seen[j] ? row[j] / sum : 0;
     return largest + log(sum);
@@ -237,6 +273,11 @@ static double softmax_row(const reference_call *call, size_t b, size_t h, size_t
 static void finish_row(const reference_call *call, size_t b, size_t h, size_t i)
 {
     const reference_args *args = &call->args;
+    if (args->scores) {
+        show_scores(call, b, h, i);
+        memcpy(args->scores + at(call->scores, b, h, i, 0), call->shown,
+               args->key_len * sizeof *call->shown);
+    }
     const double lse = softmax_row(call, b, h, i);
     if (args->probs)
         memcpy(args->probs + at(call->scores, b, h, i, 0), call->row,
@@ -296,7 +337,7 @@ static void attend(const reference_call *call, const double *query, const double
             for (size_t i = 0; i < call->query.len; i++) {
                 for (size_t j = 0; j < call->key.len; j++) {
                     call->seen[j] = sees(call, b, h, i, j);
-                    if (call->seen[j])
+                    if (call->seen[j] || call->args.scores)
                         call->row[j] = dot(query + at(call->query, b, h, i, 0),
                                            key + at(call->key, b, h / group, j, 0), call->key.dim);
                 }

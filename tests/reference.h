@@ -22,8 +22,13 @@ typedef struct reference_args {
     const unsigned char *mask;            /* the same shape, with broadcast axes of its own */
     const int32_t *key_lengths;           /* [batch] */
     const int32_t *key_lengths_per_query; /* [batch][query_len] */
+    const int32_t *key_starts;            /* [batch] */
+    const float *slopes;                  /* ALiBi's, [heads] */
+    bool slopes_per_batch;                /* [batch][heads] */
+    const float *sinks;                   /* [heads] */
     double *output;                       /* [batch][heads][query_len][value_dim] */
     double *probs;                        /* [batch][heads][query_len][key_len] */
+    double *scores;                       /* as probs, before the softmax, as of scores_stage */
     double *lse;                          /* [batch][heads][query_len] */
 } reference_args;
 
@@ -34,8 +39,8 @@ mha_layer_desc reference_layer_resolve(const mha_layer_desc *desc);
 /* softmax(scale * query key^T) value: "Attention is all you need", 2017, equation 1. */
 void reference_attention(const mha_attention_desc *desc, const reference_args *args);
 
-/* The masked softmax of scores [batch][heads][query_len][key_len]: writes args->probs and
- * args->lse. scale 0: 1. Reads of desc and args what mha_softmax reads. */
+/* The masked softmax of scores [batch][heads][query_len][key_len]: writes args->probs, scores and
+ * lse. scale 0: 1. Reads of desc and args what mha_softmax reads. */
 void reference_softmax(const mha_attention_desc *desc, const reference_args *args,
                        const float *scores);
 

@@ -80,28 +80,14 @@ static void check_sums(device *d, const attention_case *c)
 Test(attention_rules, probs_sum_to_one_or_are_zero)
 {
     static const attention_case cases[] = {
-        { .desc = { .batch = 2,
-                    .heads = 2,
-                    .query_len = 33,
-                    .key_len = 65,
-                    .head_dim = 16,
+        { .desc = { ATTENTION_SIZES(2, 2, 33, 65, 16),
                     .uses = MHA_USES_PROBS | MHA_USES_LSE | MHA_USES_KEY_LENGTHS },
           .seed = 1 },
-        { .desc = { .batch = 2,
-                    .heads = 2,
-                    .kv_heads = 1,
-                    .query_len = 31,
-                    .key_len = 17,
-                    .head_dim = 16,
+        { .desc = { ATTENTION_SIZES(2, 2, 31, 17, 16), .kv_heads = 1,
                     .uses = MHA_USES_PROBS | MHA_USES_LSE | MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT,
-                    .diagonal = MHA_BOTTOM_RIGHT,
-                    .window_left = 2 },
+                    .diagonal = MHA_BOTTOM_RIGHT, .window_left = 2 },
           .seed = 2 },
-        { .desc = { .batch = 2,
-                    .heads = 2,
-                    .query_len = 15,
-                    .key_len = 3,
-                    .head_dim = 130,
+        { .desc = { ATTENTION_SIZES(2, 2, 15, 3, 130),
                     .uses = MHA_USES_PROBS | MHA_USES_LSE | MHA_USES_MASK | MHA_USES_BIAS },
           .fill = FILL_LARGE,
           .seed = 3 },
@@ -124,11 +110,7 @@ static void check_shift(device *d, const attention_case *c)
 
 Test(attention_rules, a_constant_added_to_scores_changes_nothing)
 {
-    for_all(check_shift, &(attention_case){ .desc = { .batch = 2,
-                                                      .heads = 3,
-                                                      .query_len = 17,
-                                                      .key_len = 33,
-                                                      .head_dim = 32,
+    for_all(check_shift, &(attention_case){ .desc = { ATTENTION_SIZES(2, 3, 17, 33, 32),
                                                       .uses = MHA_USES_BIAS | MHA_USES_PROBS },
                                             .seed = 11 });
 }
@@ -161,14 +143,8 @@ static void check_permuted(device *d, const attention_case *c)
 
 Test(attention_rules, the_order_of_keys_does_not_matter)
 {
-    attention_case c = { .desc = { .batch = 2,
-                                   .heads = 4,
-                                   .kv_heads = 2,
-                                   .query_len = 17,
-                                   .key_len = 63,
-                                   .head_dim = 33,
-                                   .value_dim = 16,
-                                   .uses = MHA_USES_LSE },
+    attention_case c = { .desc = { ATTENTION_SIZES(2, 4, 17, 63, 33), .kv_heads = 2,
+                                   .value_dim = 16, .uses = MHA_USES_LSE },
                          .seed = 21 };
     for_all(check_permuted, &c);
     c.desc.uses |= MHA_USES_BIAS;
@@ -213,14 +189,10 @@ static void check_future(device *d, const attention_case *c)
 
 Test(attention_rules, a_future_key_changes_no_bit)
 {
-    for_all(check_future, &(attention_case){ .desc = { .batch = 2,
-                                                       .heads = 2,
-                                                       .query_len = 33,
-                                                       .key_len = 33,
-                                                       .head_dim = 17,
-                                                       .uses = MHA_USES_CAUSAL,
-                                                       .diagonal = MHA_TOP_LEFT },
-                                             .seed = 31 });
+    for_all(check_future,
+            &(attention_case){ .desc = { ATTENTION_SIZES(2, 2, 33, 33, 17), .uses = MHA_USES_CAUSAL,
+                                         .diagonal = MHA_TOP_LEFT },
+                               .seed = 31 });
 }
 
 static void check_same_bits(device *d, const attention_case *c)
@@ -245,14 +217,10 @@ static void check_same_bits(device *d, const attention_case *c)
 
 Test(attention_rules, two_runs_give_the_same_bits)
 {
-    for_all(check_same_bits, &(attention_case){ .desc = { .batch = 2,
-                                                          .heads = 4,
-                                                          .kv_heads = 2,
-                                                          .query_len = 65,
-                                                          .key_len = 130,
-                                                          .head_dim = 64,
-                                                          .uses = MHA_USES_PROBS | MHA_USES_LSE },
-                                                .seed = 41 });
+    for_all(check_same_bits,
+            &(attention_case){ .desc = { ATTENTION_SIZES(2, 4, 65, 130, 64), .kv_heads = 2,
+                                         .uses = MHA_USES_PROBS | MHA_USES_LSE },
+                               .seed = 41 });
 }
 
 /* Only -inf excludes: a row of nothing but -FLT_MAX is a row of equal keys. */
@@ -273,13 +241,9 @@ static void check_finite_bias(device *d, const attention_case *c)
 Test(attention_rules, a_finite_bias_excludes_nothing)
 {
     for_all(check_finite_bias,
-            &(attention_case){ .desc = { .batch = 1,
-                                         .heads = 1,
-                                         .query_len = 4,
-                                         .key_len = 3,
-                                         .head_dim = 1,
-                                         .uses = MHA_USES_BIAS | MHA_USES_PROBS },
-                               .seed = 51 });
+            &(attention_case){
+                .desc = { ATTENTION_SIZES(1, 1, 4, 3, 1), .uses = MHA_USES_BIAS | MHA_USES_PROBS },
+                .seed = 51 });
 }
 
 /* Each head of `rows` as the first of its batch, or NaN. */
@@ -319,13 +283,9 @@ Test(attention_rules, a_stride_of_0_repeats_an_input)
     device_open(&d);
     for (size_t batch = 1; batch <= 2; batch++)
         for (size_t way = 0; way < ATTENTION_WAYS; way++) {
-            const attention_case given = { .desc = { .batch = batch,
-                                                     .heads = 3,
-                                                     .query_len = 15,
-                                                     .key_len = 17,
-                                                     .head_dim = 16,
-                                                     .value_dim = 33 },
-                                           .seed = 61 };
+            const attention_case given = {
+                .desc = { ATTENTION_SIZES(batch, 3, 15, 17, 16), .value_dim = 33 }, .seed = 61
+            };
             const attention_case c = attention_by_way(&given, way);
             check_repeated_heads(&d, &c);
         }

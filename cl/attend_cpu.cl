@@ -1,0 +1,347 @@
+/* Streaming attention for CPUs: one pass over the keys with a running maximum and sum, the scores
+ * never stored ("Online normalizer calculation for softmax", 2018; FlashAttention, 2022).
+ *
+ * A work-group is one work-item, which makes TILES tiles of 8 * VECTORS queries of one head. Its SIMD
+ * lanes are queries: keys and values are read where they are and broadcast, so maximum, sum and
+ * exponential run element by element, and 4 keys (or 4 dims) x 8 * VECTORS queries of sums fit the
+ * registers of AVX2. 8 lanes of one row each, or keys in the lanes, were far slower.
+ *
+ * Build options: VECTORS; TILES; BLOCK keys between two looks at the maximum, a multiple of 4; those
+ * of attend.h and rules.h.
+ *
+ * Work-group (t, g): queries from t * TILES * 8 * VECTORS on (counted from the last ones back where
+ * causal, since those take longest), batch and head g; a group goes on with g + number of groups. */
+#include "attend.h"
+
+#define QUERIES (8 * VECTORS)
+#define LOG2_E 1.4426950408889634f
+
+/* Keys and values as rows of float32: in place if they are that, else converted a block at a time. */
+#if KEY_TYPE == 1
+#define ROWS __global const float
+#else
+#define ROWS __local const float
+#endif
+
+/* 2^x for x <= 0, relative error 2.4e-7; exactly 0 below -126, so for -inf too; NaN stays NaN. A
+ * polynomial, minimax of 2^f on [-0.5, 0.5], times a power of two made from its bits. */
+static float8 power_of_2(float8 x)
+{
+    const float8 magic = (float8)(12582912.0f); /* 1.5 * 2^23 rounds to an integer when added */
+    const float8 shifted = x + magic;
+    const float8 f = x - (shifted - magic);
+    float8 p = f * 1.3276476e-3f + 9.6755410e-3f;
+    p = p * f + 5.5507131e-2f;
+    p = p * f + 2.4022120e-1f;
+    p = p * f + 6.9314694e-1f;
+    p = p * f + 1.0000001f;
+    const float8 power = as_float8((as_int8(shifted) << 23) + (int8)(0x3f800000));
+    return select(p * power, (float8)(0.0f), x < -126.0f);
+}
+
+/* p[k][query] = key k . query, for `count` keys; q is [HEAD_DIM][QUERIES]. The last register tile may
+ * repeat the last key: p has room for it and nobody reads it. */
+static void score_block(__local float8 *p, __local const float8 *q, ROWS *keys, ulong stride,
+                        int count)
+{
+    for (int k = 0; k < count; k += 4) {
+        float8 sum[4][VECTORS];
+        ROWS *row[4];
+        #pragma unroll
+        for (int i = 0; i < 4; i++) {
+            row[i] = keys + min(k + i, count - 1) * stride;
+            #pragma unroll
+            for (int v = 0; v < VECTORS; v++)
+                sum[i][v] = (float8)(0.0f);
+        }
+        #pragma unroll 2
+        for (int d = 0; d < HEAD_DIM; d++) {
+            #pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float8 x = (float8)(row[i][d]);
+                #pragma unroll
+                for (int v = 0; v < VECTORS; v++)
+                    sum[i][v] += x * q[d * VECTORS + v];
+            }
+        }
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+            #pragma unroll
+            for (int v = 0; v < VECTORS; v++)
+                p[(k + i) * VECTORS + v] = sum[i][v];
+    }
+}
+
+/* o[d][query] += sum over k of p[k][query] value[k][d], for `dims` (1 or 4) dims from d on. */
+#define WEIGH_DIMS(dims, guarded)                                                                  \
+    {                                                                                              \
+        float8 sum[dims][VECTORS];                                                                 \
+        _Pragma("unroll") for (int i = 0; i < dims; i++)                                           \
+            _Pragma("unroll") for (int v = 0; v < VECTORS; v++)                                    \
+                sum[i][v] = o[(d + i) * VECTORS + v];                                              \
+        ROWS *row = values + d;                                                                    \
+        _Pragma("unroll 2") for (int k = 0; k < count; k++)                                        \
+        {                                                                                          \
+            _Pragma("unroll") for (int i = 0; i < dims; i++)                                       \
+            {                                                                                      \
+                const float8 x = (float8)(row[i]);                                                 \
+                _Pragma("unroll") for (int v = 0; v < VECTORS; v++)                                \
+                {                                                                                  \
+                    const float8 weight = p[k * VECTORS + v];                                      \
+                    const float8 more = sum[i][v] + x * weight;                                    \
+                    sum[i][v] = guarded ? select(more, sum[i][v], weight == 0.0f) : more;          \
+                }                                                                                  \
+            }                                                                                      \
+            row += stride;                                                                         \
+        }                                                                                          \
+        _Pragma("unroll") for (int i = 0; i < dims; i++)                                           \
+            _Pragma("unroll") for (int v = 0; v < VECTORS; v++)                                    \
+                o[(d + i) * VECTORS + v] = sum[i][v];                                              \
+    }
+
+static void weigh_block(__local float8 *o, __local const float8 *p, ROWS *values, ulong stride,
+                        int count)
+{
+    int d = 0;
+    for (; d + 4 <= VALUE_DIM; d += 4)
+        WEIGH_DIMS(4, 0)
+    for (; d < VALUE_DIM; d++)
+        WEIGH_DIMS(1, 0)
+}
+
+/* The same, but a key of weight 0 is passed over, whatever stands there: 0 * NaN is NaN. */
+static void weigh_block_guarded(__local float8 *o, __local const float8 *p, ROWS *values,
+                                ulong stride, int count)
+{
+    for (int d = 0; d < VALUE_DIM; d++)
+        WEIGH_DIMS(1, 1)
+}
+
+/* Whether all of a block of values are finite: 0 * x is NaN for the others. */
+static int all_finite(ROWS *values, ulong stride, int count)
+{
+    float8 sum = (float8)(0.0f);
+    float rest = 0.0f;
+    for (int k = 0; k < count; k++) {
+        ROWS *row = values + k * stride;
+        int d = 0;
+        for (; d + 8 <= VALUE_DIM; d += 8)
+            sum += vload8(0, row + d) * 0.0f;
+        for (; d < VALUE_DIM; d++)
+            rest += row[d] * 0.0f;
+    }
+    return !any(isnan(sum)) && !isnan(rest);
+}
+
+#if KEY_TYPE != 1
+static void convert_rows(__local float *to, __global const STORED(KEY_TYPE) *from, ulong stride,
+                         int count, int dims)
+{
+    for (int k = 0; k < count; k++) {
+        int d = 0;
+        for (; d + 8 <= dims; d += 8)
+            vstore8(LOAD8(KEY_TYPE, from, k * stride + d), 0, to + k * dims + d);
+        for (; d < dims; d++)
+            to[k * dims + d] = LOAD(KEY_TYPE, from, k * stride + d);
+    }
+}
+#endif
+
+/* What a tile keeps from block to block. All [..][QUERIES], in local memory so that the compiler
+ * need not hold it in registers. */
+typedef struct tile_state {
+    __local float8 *query;  /* [HEAD_DIM], scaled */
+    __local float8 *output; /* [VALUE_DIM], not yet divided by the sum */
+    __local float8 *top;    /* the running maximum, in natural units */
+    __local float8 *sum;
+    __local int8 *first; /* the range of keys that each query may see */
+    __local int8 *end;
+    int least, most;             /* keys outside [least, most) are seen by no query of the tile */
+    int all_from, all_to;        /* keys inside [all_from, all_to) are in the range of all */
+} tile_state;
+
+/* Exclusion: p = -inf where a key is outside its query's range. */
+static void exclude(__local float8 *p, const tile_state *tile, int k0, int count)
+{
+    #pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        const int8 first = tile->first[v];
+        const int8 end = tile->end[v];
+        for (int k = 0; k < count; k++) {
+            const int8 j = (int8)(k0 + k);
+            const float8 x = p[k * VECTORS + v];
+            p[k * VECTORS + v] = select(x, (float8)(-INFINITY), j < first || j >= end);
+        }
+    }
+}
+
+/* p = exp(p - new maximum); the sum joins it, and output and sum are scaled down if the maximum
+ * moved. A query that has seen no key yet has the maximum -inf, and 0 takes its place. */
+static void exponentiate(__local float8 *p, const tile_state *tile, int count)
+{
+    #pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        const float8 before = tile->top[v];
+        float8 top = before;
+        for (int k = 0; k < count; k++) {
+            const float8 x = p[k * VECTORS + v];
+            top = select(top, x, x > top);
+        }
+        const float8 base = select(top, (float8)(0.0f), top == -INFINITY);
+        float8 sum = tile->sum[v];
+        if (any(top > before)) {
+            const float8 keep = power_of_2((before - base) * LOG2_E);
+            sum *= keep;
+            for (int d = 0; d < VALUE_DIM; d++)
+                tile->output[d * VECTORS + v] *= keep;
+            tile->top[v] = top;
+        }
+        for (int k = 0; k < count; k++) {
+            const float8 e = power_of_2((p[k * VECTORS + v] - base) * LOG2_E);
+            p[k * VECTORS + v] = e;
+            sum += e;
+        }
+        tile->sum[v] = sum;
+    }
+}
+
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void attend_cpu_rows(ATTEND_PARAMETERS)
+{
+    __local float8 query_pool[TILES * HEAD_DIM * VECTORS];
+    __local float8 output_pool[TILES * VALUE_DIM * VECTORS];
+    __local float8 top_pool[TILES * VECTORS];
+    __local float8 sum_pool[TILES * VECTORS];
+    __local int8 first_pool[TILES * VECTORS];
+    __local int8 end_pool[TILES * VECTORS];
+    __local float8 p[BLOCK * VECTORS];
+#if KEY_TYPE != 1
+    __local float key_block[BLOCK * HEAD_DIM];
+    __local float value_block[BLOCK * VALUE_DIM];
+#endif
+    const int t = USES_CAUSAL ? (int)(get_num_groups(0) - 1 - get_group_id(0))
+                              : (int)get_group_id(0);
+    const int i0 = t * TILES * QUERIES;
+
+    for (int g = (int)get_group_id(1); g < batch * heads; g += (int)get_num_groups(1)) {
+        const int b = g / heads;
+        const int h = g % heads;
+        __global const STORED(QUERY_TYPE) *q = query + query_offset + b * query_batch
+                                               + h * query_head;
+        __global const STORED(KEY_TYPE) *keys = key + key_offset + b * key_batch
+                                                + h / group * key_head;
+        __global const STORED(KEY_TYPE) *values = value + value_offset + b * value_batch
+                                                  + h / group * value_head;
+
+        /* Queries past the last repeat it; they are not written. */
+        tile_state tiles[TILES];
+        int least = key_len;
+        int most = 0;
+        for (int n = 0; n < TILES; n++) {
+            tile_state *tile = &tiles[n];
+            tile->query = query_pool + n * HEAD_DIM * VECTORS;
+            tile->output = output_pool + n * VALUE_DIM * VECTORS;
+            tile->top = top_pool + n * VECTORS;
+            tile->sum = sum_pool + n * VECTORS;
+            tile->first = first_pool + n * VECTORS;
+            tile->end = end_pool + n * VECTORS;
+            tile->least = key_len;
+            tile->most = 0;
+            tile->all_from = 0;
+            tile->all_to = key_len;
+            for (int r = 0; r < QUERIES; r++) {
+                const int i = min(i0 + n * QUERIES + r, query_len - 1);
+                const rules_row row = RULES_OF(b, h, i);
+                ((__local int *)tile->first)[r] = row.first;
+                ((__local int *)tile->end)[r] = row.end;
+                tile->least = min(tile->least, row.first);
+                tile->most = max(tile->most, row.end);
+                tile->all_from = max(tile->all_from, row.first);
+                tile->all_to = min(tile->all_to, row.end);
+                for (int d = 0; d < HEAD_DIM; d++)
+                    ((__local float *)tile->query)[d * QUERIES + r]
+                        = scale * LOAD(QUERY_TYPE, q, i * query_row + d);
+            }
+            for (int d = 0; d < VALUE_DIM * VECTORS; d++)
+                tile->output[d] = (float8)(0.0f);
+            for (int v = 0; v < VECTORS; v++) {
+                tile->top[v] = (float8)(-INFINITY);
+                tile->sum[v] = (float8)(0.0f);
+            }
+            if (i0 + n * QUERIES < query_len) {
+                least = min(least, tile->least);
+                most = max(most, tile->most);
+            }
+        }
+
+        for (int k0 = least; k0 < most; k0 += BLOCK) {
+            int finite = -1; /* not known yet */
+#if KEY_TYPE != 1
+            convert_rows(key_block, keys + k0 * key_row, key_row, min(BLOCK, most - k0), HEAD_DIM);
+            convert_rows(value_block, values + k0 * value_row, value_row, min(BLOCK, most - k0),
+                         VALUE_DIM);
+            ROWS *key_rows = key_block;
+            ROWS *value_rows = value_block;
+            const ulong key_stride = HEAD_DIM;
+            const ulong value_stride = VALUE_DIM;
+#else
+            ROWS *key_rows = keys + k0 * key_row;
+            ROWS *value_rows = values + k0 * value_row;
+            const ulong key_stride = key_row;
+            const ulong value_stride = value_row;
+#endif
+            for (int n = 0; n < TILES; n++) {
+                const tile_state *tile = &tiles[n];
+                const int count = min(BLOCK, tile->most - k0);
+                if (i0 + n * QUERIES >= query_len || count <= 0 || k0 + BLOCK <= tile->least)
+                    continue;
+                score_block(p, tile->query, key_rows, key_stride, count);
+                const int partial = k0 < tile->all_from || k0 + count > tile->all_to;
+                if (USES_EACH)
+                    for (int r = 0; r < min(QUERIES, query_len - i0 - n * QUERIES); r++) {
+                        const rules_row row = RULES_OF(b, h, i0 + n * QUERIES + r);
+                        __local float *s = (__local float *)p + r;
+                        const int end = min(row.end, k0 + count);
+                        for (int j = max(row.first, k0); j < end; j++)
+                            s[(j - k0) * QUERIES]
+                                = rules_bias(&row, rules_cap(&row, s[(j - k0) * QUERIES]), j);
+                    }
+                if (partial)
+                    exclude(p, tile, k0, count);
+                exponentiate(p, tile, count);
+                if ((partial || USES_BIAS || USES_MASK) && finite < 0)
+                    finite = all_finite(value_rows, value_stride, min(BLOCK, most - k0));
+                if (finite == 0)
+                    weigh_block_guarded(tile->output, p, value_rows, value_stride, count);
+                else
+                    weigh_block(tile->output, p, value_rows, value_stride, count);
+            }
+        }
+
+        for (int n = 0; n < TILES; n++) {
+            const tile_state *tile = &tiles[n];
+            for (int r = 0; r < min(QUERIES, query_len - i0 - n * QUERIES); r++) {
+                const int i = i0 + n * QUERIES + r;
+                float top = ((__local float *)tile->top)[r];
+                float sum = ((__local float *)tile->sum)[r];
+                float scale_by = 1.0f;
+                if (sinks) {
+                    const float sink = sinks[sinks_offset + h];
+                    const float joint = fmax(top, sink);
+                    scale_by = top == -INFINITY ? 0.0f : exp(top - joint);
+                    sum = sum * scale_by + (sink == -INFINITY ? 0.0f : exp(sink - joint));
+                    top = joint;
+                }
+                scale_by = sum == 0.0f ? 0.0f : scale_by / sum;
+                __global STORED(OUTPUT_TYPE) *o = output + output_offset + b * output_batch
+                                                  + h * output_head + i * output_row;
+                for (int d = 0; d < VALUE_DIM; d++)
+                    STORE(OUTPUT_TYPE, ((__local float *)tile->output)[d * QUERIES + r] * scale_by,
+                          o, d);
+                if (lse)
+                    lse[lse_offset + b * lse_batch + h * lse_head + i * lse_row]
+                        = sum == 0.0f ? -INFINITY : top + log(sum);
+            }
+        }
+    }
+}

@@ -1,0 +1,368 @@
+/* Attention in one pass over the keys with a running maximum and sum (Dao et al., "FlashAttention",
+ * 2022), as GPUs like it: a work-group shares slices of its operands in local memory, and each
+ * work-item keeps an 8 x 8 tile of the scores and one of the output in registers. Scores are never
+ * stored.
+ *
+ * Build options: LANES work-items across, 4, 8 or 16; HEAD_DIM, VALUE_DIM, QUERY_TYPE, KEY_TYPE (of
+ * value as well), OUTPUT_TYPE; those of rules.h.
+ *
+ * Work-group (t, g): tile t of the output of one batch and head, g counting those; a group goes on
+ * with g + number of groups, so that the grid may be smaller than batch * heads. The tile is ROWS
+ * queries high and WIDE value dims wide; where VALUE_DIM is wider, several work-groups make the same
+ * scores. A step along the keys takes WIDE of them as well, so both products are one function.
+ *
+ * Work-item (x, y) has rows 4 y .. 4 y + 3 and that + 4 HIGH, and keys, then value dims, 4 x ..
+ * 4 x + 3 and that + 4 LANES: quads, which it reads from local memory as a float4 each. */
+#include "attend.h"
+
+#define HIGH 8
+#define GROUP (LANES * HIGH)
+#define ROWS (8 * HIGH)
+#define WIDE (8 * LANES)
+/* Of dims in the first product and of keys in the second: 16 is the most that leaves a compute unit
+ * with 64 KiB room for four work-groups of 128 work-items. */
+#define SLICE 16
+/* Columns of the scores that a work-item has in a slice of keys. */
+#define SHARE (SLICE / LANES)
+/* From one line of a slice to the next, in float4: one more than the line, since lines are written
+ * element by element across. */
+#define ROW_PITCH (ROWS / 4 + 1)
+#define WIDE_PITCH (WIDE / 4 + 1)
+/* exp(x) = exp2(x LOG2E): GPUs have an exp2. */
+#define LOG2E 1.44269504f
+
+/* Tiles in registers: [column][quad of rows], indexed by constants only, or a GPU would keep them in
+ * memory. So all loops over them unroll, and their functions are inlined. */
+#define UNROLL _Pragma("unroll")
+#define INLINED static inline __attribute__((always_inline))
+
+/* Key or value dim of column c of work-item x, from the tile's first. */
+static int column_of(int x, int c)
+{
+    return 4 * x + c % 4 + c / 4 * 4 * LANES;
+}
+
+/* Loads on the edge repeat the last row and the last dim: an address out of bounds costs more than a
+ * load too many. What they bring is excluded or not written, but a dim too many must count as 0. */
+static void stage_query(__local float *slice, __global const STORED(QUERY_TYPE) *query, ulong stride,
+                        int count, int d0)
+{
+    for (int e = (int)get_local_id(0); e < ROWS * SLICE; e += GROUP) {
+        const int i = e / SLICE;
+        const int d = e % SLICE;
+        const float q = LOAD(QUERY_TYPE, query, min(i, count - 1) * stride + min(d0 + d, HEAD_DIM - 1));
+        slice[d * ROW_PITCH * 4 + i] = d0 + d < HEAD_DIM ? q : 0.0f;
+    }
+}
+
+static void stage_key(__local float *slice, __global const STORED(KEY_TYPE) *key, ulong stride,
+                      int count, int d0)
+{
+    for (int e = (int)get_local_id(0); e < WIDE * SLICE; e += GROUP) {
+        const int j = e / SLICE;
+        const int d = e % SLICE;
+        const float k = LOAD(KEY_TYPE, key, min(j, count - 1) * stride + min(d0 + d, HEAD_DIM - 1));
+        slice[d * WIDE_PITCH * 4 + j] = d0 + d < HEAD_DIM ? k : 0.0f;
+    }
+}
+
+/* Values of the keys of the columns from c0 on, in the order in which share_scores lays those down.
+ * Notes in *wild that one is infinite or NaN. */
+static void stage_value(__local float *slice, __local int *wild, __global const STORED(KEY_TYPE) *value,
+                        ulong stride, int count, int dims, int c0)
+{
+    float zero = 0.0f;
+    for (int e = (int)get_local_id(0); e < SLICE * WIDE; e += GROUP) {
+        const int n = e / WIDE;
+        const int d = e % WIDE;
+        const int j = column_of(n % LANES, c0 + n / LANES);
+        const float v = LOAD(KEY_TYPE, value, min(j, count - 1) * stride + min(d, dims - 1));
+        slice[n * WIDE_PITCH * 4 + d] = v;
+        zero += 0.0f * v;
+    }
+    if (zero != 0.0f)
+        atomic_or(wild, 1);
+}
+
+/* tile += rows slice^T wide slice, at the work-item's place. */
+INLINED void multiply(float4 tile[8][2], __local const float4 *rows, __local const float4 *wide)
+{
+    /* Four steps at once hide the latency of local memory; all 16 would not fit the registers. */
+    _Pragma("unroll 1") for (int n = 0; n < SLICE; n += 4) {
+        UNROLL for (int k = n; k < n + 4; k++) {
+            UNROLL for (int q = 0; q < 2; q++) {
+                const float4 b = wide[k * WIDE_PITCH + q * LANES];
+                UNROLL for (int r = 0; r < 2; r++) {
+                    const float4 a = rows[k * ROW_PITCH + r * HIGH];
+                    tile[4 * q][r] += b.x * a;
+                    tile[4 * q + 1][r] += b.y * a;
+                    tile[4 * q + 2][r] += b.z * a;
+                    tile[4 * q + 3][r] += b.w * a;
+                }
+            }
+        }
+    }
+}
+
+/* The same where rows are probs and a 0 is an excluded key, of whose value nothing may come: 0 times
+ * infinity or NaN is NaN. Rare, so it is to be short. */
+INLINED void multiply_seen(float4 tile[8][2], __local const float4 *rows, __local const float4 *wide)
+{
+    _Pragma("unroll 1") for (int k = 0; k < SLICE; k++) {
+        UNROLL for (int r = 0; r < 2; r++) {
+            const float4 a = rows[k * ROW_PITCH + r * HIGH];
+            UNROLL for (int c = 0; c < 8; c++) {
+                const float b = ((__local const float *)&wide[k * WIDE_PITCH + c / 4 * LANES])[c % 4];
+                tile[c][r] += select(a * b, (float4)(0.0f), a == 0.0f);
+            }
+        }
+    }
+}
+
+/* Columns c0 .. c0 + SHARE - 1 of all work-items' tiles: to the slice, and back from it. */
+INLINED void share_scores(__local float4 *slice, float4 tile[8][2], int c0, int x, int y)
+{
+    UNROLL for (int c = 0; c < SHARE; c++)
+        UNROLL for (int r = 0; r < 2; r++)
+            slice[(c * LANES + x) * ROW_PITCH + r * HIGH + y] = tile[c0 + c][r];
+}
+
+INLINED void take_scores(float4 tile[8][2], __local const float4 *slice, int c0, int x, int y)
+{
+    UNROLL for (int c = 0; c < SHARE; c++)
+        UNROLL for (int r = 0; r < 2; r++)
+            tile[c0 + c][r] = slice[(c * LANES + x) * ROW_PITCH + r * HIGH + y];
+}
+
+/* Scaled scores of one row in a slice of shared ones, from key n0 in steps: all rules. */
+static void rule(__local float *slice, const rules_row *row, int j0, int c0, int n0, int step)
+{
+    for (int n = n0; n < SLICE; n += step) {
+        const int j = j0 + column_of(n % LANES, c0 + n / LANES);
+        const float s = slice[n * ROW_PITCH * 4];
+        slice[n * ROW_PITCH * 4] = j >= row->first && j < row->end
+                                       ? rules_bias(row, rules_cap(row, s), j)
+                                       : -INFINITY;
+    }
+}
+
+/* Scores of keys from j0 on outside of the rows' ranges: excluded. */
+INLINED void exclude(float4 score[8][2], __local const int4 *first, __local const int4 *end, int j0,
+                     int x)
+{
+    UNROLL for (int r = 0; r < 2; r++)
+        UNROLL for (int c = 0; c < 8; c++) {
+            const int4 j = (int4)(j0 + column_of(x, c));
+            score[c][r] = select((float4)(-INFINITY), score[c][r],
+                                 j >= first[r * HIGH] && j < end[r * HIGH]);
+        }
+}
+
+/* The largest of each row, or the sum over the work-items across; pool is [LANES][ROWS / 4]. A NaN
+ * is no maximum: what becomes of its score brings it back. */
+INLINED float4 row_top(__local const float4 *pool, float4 top)
+{
+    UNROLL for (int x = 0; x < LANES; x++)
+        top = fmax(top, pool[x * (ROWS / 4)]);
+    return top;
+}
+
+INLINED float4 row_sum(__local const float4 *pool)
+{
+    float4 sum = (float4)(0.0f);
+    UNROLL for (int x = 0; x < LANES; x++)
+        sum += pool[x * (ROWS / 4)];
+    return sum;
+}
+
+/* What is subtracted before the exponential: 0 where a row has seen no key, for -inf - -inf is NaN. */
+INLINED float4 base_of(float4 top)
+{
+    return select(top, (float4)(0.0f), top == -INFINITY);
+}
+
+/* Scores to exp(score - top), with top, sum and output carried along. The sum is the work-item's own
+ * keys' only. */
+INLINED void soften(float4 score[8][2], float4 out[8][2], float4 top[2], float4 sum[2],
+                    __local float4 *pool, int x, int y)
+{
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNROLL for (int r = 0; r < 2; r++) {
+        float4 most = score[0][r];
+        UNROLL for (int c = 1; c < 8; c++)
+            most = fmax(most, score[c][r]);
+        pool[x * (ROWS / 4) + r * HIGH + y] = most;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNROLL for (int r = 0; r < 2; r++) {
+        const float4 before = top[r];
+        top[r] = row_top(pool + r * HIGH + y, before);
+        const float4 base = base_of(top[r]);
+        const float4 keep = exp2((before - base) * LOG2E);
+        sum[r] *= keep;
+        UNROLL for (int c = 0; c < 8; c++) {
+            out[c][r] *= keep;
+            score[c][r] = exp2((score[c][r] - base) * LOG2E);
+            sum[r] += score[c][r];
+        }
+    }
+}
+
+/* Which keys the rows of a tile see: those from .x to before .y at the most, those from .z to before
+ * .w all rows. */
+static int4 range_of(__local const int4 *first, __local const int4 *end)
+{
+    int4 low = first[0], high = end[0], most = first[0], least = end[0];
+    for (int q = 1; q < ROWS / 4; q++) {
+        low = min(low, first[q]);
+        most = max(most, first[q]);
+        high = max(high, end[q]);
+        least = min(least, end[q]);
+    }
+    low.xy = min(low.xy, low.zw);
+    most.xy = max(most.xy, most.zw);
+    high.xy = max(high.xy, high.zw);
+    least.xy = min(least.xy, least.zw);
+    return (int4)(min(low.x, low.y), max(high.x, high.y), max(most.x, most.y), min(least.x, least.y));
+}
+
+/* A quad of one row of the output. */
+static void write_quad(__global STORED(OUTPUT_TYPE) *row, float4 x, int d, int dims)
+{
+    if (d < dims)
+        STORE(OUTPUT_TYPE, x.x, row, d);
+    if (d + 1 < dims)
+        STORE(OUTPUT_TYPE, x.y, row, d + 1);
+    if (d + 2 < dims)
+        STORE(OUTPUT_TYPE, x.z, row, d + 2);
+    if (d + 3 < dims)
+        STORE(OUTPUT_TYPE, x.w, row, d + 3);
+}
+/* The work-item's part of row 4 y + n of quad r; lane: x for n = 0 ... */
+#define WRITE_ROW(n, lane)                                                                         \
+    if (i + n < num_rows)                                                                          \
+        UNROLL for (int q = 0; q < 2; q++)                                                         \
+            write_quad(to + (i + n) * output_row,                                                  \
+                       (float4)(out[4 * q][r].lane, out[4 * q + 1][r].lane, out[4 * q + 2][r].lane, \
+                                out[4 * q + 3][r].lane) * scale_out.lane,                          \
+                       4 * x + q * 4 * LANES, dims);                                               \
+    if (i + n < num_rows && lse && v0 == 0 && x == 0)                                              \
+        lse[lse_offset + b * lse_batch + h * lse_head + (i0 + i + n) * lse_row] = log_sum.lane;
+
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+void attend_gpu_tile(ATTEND_PARAMETERS)
+{
+    __local float4 rows[SLICE * ROW_PITCH];  /* of query, scores or probs: [SLICE][ROWS] */
+    __local float4 wide[SLICE * WIDE_PITCH]; /* of key or value: [SLICE][WIDE] */
+    __local int4 first[ROWS / 4], end[ROWS / 4]; /* see rules_row */
+    __local int wild;
+    const int item = (int)get_local_id(0);
+    const int x = item % LANES;
+    const int y = item / LANES;
+    const int across = (VALUE_DIM + WIDE - 1) / WIDE;
+    const int v0 = (int)get_group_id(0) % across * WIDE;
+    const int dims = min(WIDE, VALUE_DIM - v0);
+    /* From the last queries to the first: with causal those have the most work, and what starts last
+     * should be short. */
+    const int i0 = ((query_len + ROWS - 1) / ROWS - 1 - (int)get_group_id(0) / across) * ROWS;
+    const int num_rows = min(ROWS, query_len - i0);
+
+    for (int g = (int)get_group_id(1); g < batch * heads; g += (int)get_num_groups(1)) {
+        const int b = g / heads;
+        const int h = g % heads;
+        __global const STORED(QUERY_TYPE) *q
+            = query + query_offset + b * query_batch + h * query_head + i0 * query_row;
+        __global const STORED(KEY_TYPE) *k = key + key_offset + b * key_batch + h / group * key_head;
+        __global const STORED(KEY_TYPE) *v
+            = value + value_offset + b * value_batch + h / group * value_head + v0;
+
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (int i = item; i < ROWS; i += GROUP) {
+            const rules_row row = RULES_OF(b, h, i0 + min(i, num_rows - 1));
+            ((__local int *)first)[i] = row.first;
+            ((__local int *)end)[i] = row.end;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        const int4 range = range_of(first, end);
+
+        float4 out[8][2], top[2], sum[2];
+        UNROLL for (int r = 0; r < 2; r++) {
+            top[r] = (float4)(-INFINITY);
+            sum[r] = (float4)(0.0f);
+            UNROLL for (int c = 0; c < 8; c++)
+                out[c][r] = (float4)(0.0f);
+        }
+
+        for (int j0 = range.x; j0 < range.y; j0 += WIDE) {
+            float4 score[8][2];
+            UNROLL for (int r = 0; r < 2; r++)
+                UNROLL for (int c = 0; c < 8; c++)
+                    score[c][r] = (float4)(0.0f);
+            _Pragma("unroll 1") for (int d = 0; d < HEAD_DIM; d += SLICE) {
+                barrier(CLK_LOCAL_MEM_FENCE);
+                stage_query((__local float *)rows, q, query_row, num_rows, d);
+                stage_key((__local float *)wide, k + j0 * key_row, key_row, key_len - j0, d);
+                barrier(CLK_LOCAL_MEM_FENCE);
+                multiply(score, rows + y, wide + x);
+            }
+            UNROLL for (int r = 0; r < 2; r++)
+                UNROLL for (int c = 0; c < 8; c++)
+                    score[c][r] *= scale;
+
+            const int whole = j0 >= range.z && j0 + WIDE <= range.w;
+            if (USES_EACH) {
+                UNROLL for (int c = 0; c < 8; c += SHARE) {
+                    barrier(CLK_LOCAL_MEM_FENCE);
+                    share_scores(rows, score, c, x, y);
+                    barrier(CLK_LOCAL_MEM_FENCE);
+                    for (int i = item % ROWS; i < ROWS; i += GROUP) {
+                        const rules_row row = RULES_OF(b, h, i0 + min(i, num_rows - 1));
+                        rule((__local float *)rows + i, &row, j0, c, item / ROWS,
+                             (GROUP + ROWS - 1) / ROWS);
+                    }
+                    barrier(CLK_LOCAL_MEM_FENCE);
+                    take_scores(score, rows, c, x, y);
+                }
+            } else if (!whole) {
+                exclude(score, first + y, end + y, j0, x);
+            }
+            if (item == 0)
+                wild = 0;
+            soften(score, out, top, sum, rows, x, y);
+
+            UNROLL for (int c = 0; c < 8; c += SHARE) {
+                barrier(CLK_LOCAL_MEM_FENCE);
+                share_scores(rows, score, c, x, y);
+                stage_value((__local float *)wide, &wild, v + j0 * value_row, value_row, key_len - j0,
+                            dims, c);
+                barrier(CLK_LOCAL_MEM_FENCE);
+                if (wild && (!whole || USES_BIAS || USES_MASK))
+                    multiply_seen(out, rows + y, wide + x);
+                else
+                    multiply(out, rows + y, wide + x);
+            }
+        }
+
+        /* The output may be the query: the last of this work-group's reads of it are over here. */
+        barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+        UNROLL for (int r = 0; r < 2; r++)
+            rows[x * (ROWS / 4) + r * HIGH + y] = sum[r];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        __global STORED(OUTPUT_TYPE) *to = output + output_offset + b * output_batch + h * output_head
+                                           + i0 * output_row + v0;
+        const float4 sink = (float4)(sinks ? sinks[sinks_offset + h] : -INFINITY);
+        UNROLL for (int r = 0; r < 2; r++) {
+            const float4 most = fmax(top[r], sink);
+            const float4 base = base_of(most);
+            const float4 keep = exp2((top[r] - base) * LOG2E);
+            const float4 all = row_sum(rows + r * HIGH + y) * keep + exp2((sink - base) * LOG2E);
+            const float4 scale_out = select(keep / all, (float4)(0.0f), all == 0.0f);
+            const float4 log_sum = base + log(all);
+            const int i = 4 * y + r * 4 * HIGH;
+            WRITE_ROW(0, x)
+            WRITE_ROW(1, y)
+            WRITE_ROW(2, z)
+            WRITE_ROW(3, w)
+        }
+    }
+}

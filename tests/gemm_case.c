@@ -1,0 +1,163 @@
+/* Matrix products: their data and the limits of their errors. */
+#include "gemm_case.h"
+
+#include <criterion/criterion.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void *allocate(size_t count, size_t size)
+{
+    void *memory = calloc(count ? count : 1, size);
+    cr_assert(memory, "no memory for %zu elements of %zu bytes", count, size);
+    return memory;
+}
+
+gemm_case gemm_case_pick(uint64_t seed, mha_gemm_by by)
+{
+    static const size_t sizes[] = { 1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130 };
+    static const float alphas[] = { 0, 1, 0.75f, -2 };
+    static const float betas[] = { 0, 0, 1, -0.5f };
+    const size_t num_sizes = sizeof sizes / sizeof sizes[0];
+    gemm_case c = { .seed = seed * 16 };
+    c.desc = (mha_gemm_desc){
+        .n = sizes[compare_pick(seed, 0, num_sizes)],
+        .k = sizes[compare_pick(seed, 1, num_sizes)],
+        .batch = compare_pick(seed, 2, 4),
+        .flags = (unsigned)compare_pick(seed, 3, 8),
+        .alpha = alphas[compare_pick(seed, 4, 4)],
+        .by = by,
+    };
+    c.m = sizes[compare_pick(seed, 5, num_sizes)];
+    c.desc.m = c.m + 3 * compare_pick(seed, 6, 2);
+    if (!(c.desc.flags & MHA_GEMM_BIAS))
+        c.desc.beta = betas[compare_pick(seed, 7, 4)];
+    c.gap = compare_pick(seed, 8, 2) ? 0 : 1 + compare_pick(seed, 9, 5);
+    c.a_shared = compare_pick(seed, 10, 4) == 0;
+    c.b_shared = compare_pick(seed, 11, 3) == 0;
+    c.touching = compare_pick(seed, 12, 2);
+    c.fill = (fill_kind)compare_pick(seed, 13, FILL_KINDS);
+    return c;
+}
+
+static void say_name(gemm_data *data)
+{
+    const gemm_case *c = &data->given;
+    const mha_gemm_desc *d = &c->desc;
+    snprintf(
+        data->name, sizeof data->name,
+        "seed %llu: batch %zu m %zu/%zu n %zu k %zu flags %x alpha %g beta %g by %d gap %zu%s%s%s "
+        "%s",
+        (unsigned long long)c->seed, data->batch, data->m, d->m, d->n, d->k, d->flags,
+        (double)d->alpha, (double)d->beta, (int)d->by, c->gap, c->a_shared ? " a shared" : "",
+        c->b_shared ? " b shared" : "", c->touching ? " touching" : "", fill_kind_name(c->fill));
+}
+
+/* `data` NULL: an output. */
+static device_tensor place(device *d, const gemm_case *c, size_t batch, size_t rows, size_t columns,
+                           bool touching, const float *data, mha_matrix *matrix)
+{
+    const size_t shape[4] = { batch, 1, rows, columns };
+    const size_t row = columns + c->gap;
+    const size_t strides[4] = { rows * row + (touching ? 0 : c->gap), 0, row, 1 };
+    const device_tensor tensor = data ? device_input(d, shape, strides, sizeof *data, data)
+                                      : device_output(d, shape, strides, sizeof *data);
+    *matrix = (mha_matrix){ .buffer = device_buffer(&tensor),
+                            .offset = tensor.offset,
+                            .row_stride = c->gap ? row : 0,
+                            .batch_stride = batch > 1 ? strides[0] : 0 };
+    return tensor;
+}
+
+static void place_all(device *d, gemm_data *data)
+{
+    const gemm_case *c = &data->given;
+    const mha_gemm_desc *desc = &c->desc;
+    const bool ta = desc->flags & MHA_GEMM_TRANSPOSE_A;
+    const bool tb = desc->flags & MHA_GEMM_TRANSPOSE_B;
+    const size_t m = data->m, n = desc->n, k = desc->k;
+    data->args = (mha_gemm_args){ .m = c->m };
+    place(d, c, c->a_shared ? 1 : data->batch, ta ? k : m, ta ? m : k, c->touching, data->a,
+          &data->args.a);
+    place(d, c, c->b_shared ? 1 : data->batch, tb ? n : k, tb ? k : n, false, data->b,
+          &data->args.b);
+    data->result = place(d, c, data->batch, m, n, c->touching, NULL, &data->args.c);
+    if (desc->beta != 0) /* else it holds NaN, which must not matter */
+        device_write(d, &data->result, data->c);
+    if (desc->flags & MHA_GEMM_BIAS) {
+        const device_tensor bias =
+            device_input(d, (size_t[]){ 1, 1, 1, n }, NULL, sizeof(float), data->bias);
+        data->args.bias = device_arg(&bias);
+    }
+}
+
+static void expect(gemm_data *data)
+{
+    const reference_gemm_args args = {
+        .m = data->given.m,
+        .a = data->a,
+        .b = data->b,
+        .c = data->c,
+        .bias = data->bias,
+        .a_shared = data->given.a_shared,
+        .b_shared = data->given.b_shared,
+        .out = data->want,
+    };
+    reference_gemm(&data->given.desc, &args);
+}
+
+gemm_data *gemm_data_new(device *d, const gemm_case *given)
+{
+    gemm_data *data = allocate(1, sizeof *data);
+    const mha_gemm_desc *desc = &given->desc;
+    data->given = *given;
+    data->batch = desc->batch ? desc->batch : 1;
+    data->m = given->m ? given->m : desc->m;
+    const size_t a = data->batch * data->m * desc->k;
+    const size_t b = data->batch * desc->k * desc->n;
+    const size_t c = data->batch * data->m * desc->n;
+    say_name(data);
+    data->a = allocate(a, sizeof(float));
+    data->b = allocate(b, sizeof(float));
+    data->c = allocate(c, sizeof(float));
+    data->bias = allocate(desc->n, sizeof(float));
+    data->got = allocate(c, sizeof(float));
+    data->want = allocate(c, sizeof(double));
+    fill_floats(data->a, a, given->seed + 1, given->fill);
+    fill_floats(data->b, b, given->seed + 2, given->fill);
+    fill_floats(data->c, c, given->seed + 3, given->fill);
+    fill_floats(data->bias, desc->n, given->seed + 4, given->fill);
+    expect(data);
+    place_all(d, data);
+    return data;
+}
+
+/* The terms of a sum are at most the largest of a times the largest of b, and they add up as their
+ * squares do where their signs are random; all equal ones add up in full. */
+static double limit_of(const gemm_data *data)
+{
+    const mha_gemm_desc *d = &data->given.desc;
+    const double alpha = d->alpha != 0 ? fabs(d->alpha) : 1;
+    const double a = compare_largest(data->a, data->batch * data->m * d->k);
+    const double b = compare_largest(data->b, data->batch * d->k * d->n);
+    const double c = compare_largest(data->c, data->batch * data->m * d->n) * fabs(d->beta);
+    const double bias = d->flags & MHA_GEMM_BIAS ? compare_largest(data->bias, d->n) : 0;
+    const double k = (double)d->k;
+    const double sum = data->given.fill == FILL_EQUAL ? k : sqrt(k);
+    return reference_limit(d->k, alpha * a * b * sum) + reference_limit(1, c + bias) + k * FLT_MIN;
+}
+
+bool gemm_data_finish(device *d, gemm_data *data, compare_worst *worst)
+{
+    const size_t count = data->batch * data->m * data->given.desc.n;
+    device_read(d, &data->result, data->got);
+    device_expect_guards(d, data->name);
+    const bool good =
+        compare_all(data->name, "c", data->got, data->want, count, limit_of(data), worst);
+    void *const arrays[] = { data->a, data->b, data->c, data->bias, data->got, data->want, data };
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+        free(arrays[i]);
+    device_forget(d);
+    return good;
+}
