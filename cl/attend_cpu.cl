@@ -80,7 +80,7 @@ static void score_block(__local float8 *p, __local const float8 *q, ROWS *keys, 
             _Pragma("unroll") for (int v = 0; v < VECTORS; v++)                                    \
                 sum[i][v] = o[(d + i) * VECTORS + v];                                              \
         ROWS *row = values + d;                                                                    \
-        _Pragma("unroll 2") for (int k = 0; k < count; k++)                                        \
+        for (int k = 0; k < count; k++)                                                            \
         {                                                                                          \
             _Pragma("unroll") for (int i = 0; i < dims; i++)                                       \
             {                                                                                      \
@@ -117,20 +117,20 @@ static void weigh_block_guarded(__local float8 *o, __local const float8 *p, ROWS
         WEIGH_DIMS(1, 1)
 }
 
-/* Whether all of a block of values are finite: 0 * x is NaN for the others. */
+/* Whether all of a block of values are finite, by their bits: a compiler may hold 0 * x for 0. */
 static int all_finite(ROWS *values, ulong stride, int count)
 {
-    float8 sum = (float8)(0.0f);
-    float rest = 0.0f;
+    const int exponent = 0x7f800000;
+    int8 bad = (int8)(0);
     for (int k = 0; k < count; k++) {
         ROWS *row = values + k * stride;
         int d = 0;
         for (; d + 8 <= VALUE_DIM; d += 8)
-            sum += vload8(0, row + d) * 0.0f;
+            bad |= (as_int8(vload8(0, row + d)) & exponent) == exponent;
         for (; d < VALUE_DIM; d++)
-            rest += row[d] * 0.0f;
+            bad |= (int8)((as_int(row[d]) & exponent) == exponent ? -1 : 0);
     }
-    return !any(isnan(sum)) && !isnan(rest);
+    return !any(bad);
 }
 
 #if KEY_TYPE != 1
@@ -163,7 +163,6 @@ typedef struct tile_state {
 /* Exclusion: p = -inf where a key is outside its query's range. */
 static void exclude(__local float8 *p, const tile_state *tile, int k0, int count)
 {
-    #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
         const int8 first = tile->first[v];
         const int8 end = tile->end[v];
@@ -179,7 +178,6 @@ static void exclude(__local float8 *p, const tile_state *tile, int k0, int count
  * moved. A query that has seen no key yet has the maximum -inf, and 0 takes its place. */
 static void exponentiate(__local float8 *p, const tile_state *tile, int count)
 {
-    #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
         const float8 before = tile->top[v];
         float8 top = before;

@@ -42,46 +42,105 @@ static int column_of(int x, int c)
     return 4 * x + c % 4 + c / 4 * 4 * LANES;
 }
 
-/* Loads on the edge repeat the last row and the last dim: an address out of bounds costs more than a
- * load too many. What they bring is excluded or not written, but a dim too many must count as 0. */
-static void stage_query(__local float *slice, __global const STORED(QUERY_TYPE) *query, ulong stride,
-                        int count, int d0)
+/* Four elements from `from` on of a row of `dims`, as float32. Past its end it gives elements of the
+ * row again: an address out of bounds costs more than a load too many. WHOLE: no quad crosses the
+ * end. aligned: `row` + a multiple of 4 is a multiple of 4, so that one load does where vload4 makes
+ * four. */
+#define QUAD(type, buffer, row, from, dims, whole, aligned)                                        \
+    (!(whole) ? (float4)(LOAD(type, buffer, (row) + min(from, (dims) - 1)),                        \
+                         LOAD(type, buffer, (row) + min((from) + 1, (dims) - 1)),                  \
+                         LOAD(type, buffer, (row) + min((from) + 2, (dims) - 1)),                  \
+                         LOAD(type, buffer, (row) + min((from) + 3, (dims) - 1)))                  \
+     : (aligned) ? TYPE_JOIN(quad_aligned_, type)(buffer + (row) + min(from, (dims) - 4))          \
+                 : TYPE_JOIN(quad_any_, type)(buffer + (row) + min(from, (dims) - 4)))
+
+static float4 quad_any_1(__global const float *from)
 {
-    for (int e = (int)get_local_id(0); e < ROWS * SLICE; e += GROUP) {
-        const int i = e / SLICE;
-        const int d = e % SLICE;
-        const float q = LOAD(QUERY_TYPE, query, min(i, count - 1) * stride + min(d0 + d, HEAD_DIM - 1));
-        slice[d * ROW_PITCH * 4 + i] = d0 + d < HEAD_DIM ? q : 0.0f;
-    }
+    return vload4(0, from);
 }
 
-static void stage_key(__local float *slice, __global const STORED(KEY_TYPE) *key, ulong stride,
-                      int count, int d0)
+static float4 quad_any_2(__global const ushort *from)
 {
-    for (int e = (int)get_local_id(0); e < WIDE * SLICE; e += GROUP) {
-        const int j = e / SLICE;
-        const int d = e % SLICE;
-        const float k = LOAD(KEY_TYPE, key, min(j, count - 1) * stride + min(d0 + d, HEAD_DIM - 1));
-        slice[d * WIDE_PITCH * 4 + j] = d0 + d < HEAD_DIM ? k : 0.0f;
+    return vload_half4(0, (__global const half *)from);
+}
+
+static float4 quad_any_3(__global const ushort *from)
+{
+    return as_float4(convert_uint4(vload4(0, from)) << 16);
+}
+
+static float4 quad_aligned_1(__global const float *from)
+{
+    return *(__global const float4 *)from;
+}
+
+static float4 quad_aligned_2(__global const ushort *from)
+{
+    const ushort4 bits = *(__global const ushort4 *)from;
+    return vload_half4(0, (const half *)&bits);
+}
+
+static float4 quad_aligned_3(__global const ushort *from)
+{
+    return as_float4(convert_uint4(*(__global const ushort4 *)from) << 16);
+}
+
+/* slice[d][i] = element d0 + d of row i, 0 beyond HEAD_DIM. Rows from `count` on repeat the last one:
+ * they are excluded, or not written. */
+#define STAGE_TURNED(type, slice, pitch, rows, from, stride, count, d0, aligned)                   \
+    for (int e = (int)get_local_id(0); e < rows * SLICE / 4; e += GROUP) {     \
+        const int i = e / (SLICE / 4);                                                             \
+        const int d = e % (SLICE / 4) * 4;                                                         \
+        const float4 q = QUAD(type, from, min(i, (count) - 1) * stride, d0 + d, HEAD_DIM,          \
+                              HEAD_DIM % 4 == 0, aligned);                                         \
+        const int left = HEAD_DIM - d0 - d;                                                        \
+        slice[d * pitch + i] = left > 0 ? q.x : 0.0f;                                              \
+        slice[(d + 1) * pitch + i] = left > 1 ? q.y : 0.0f;                                        \
+        slice[(d + 2) * pitch + i] = left > 2 ? q.z : 0.0f;                                        \
+        slice[(d + 3) * pitch + i] = left > 3 ? q.w : 0.0f;                                        \
     }
+
+INLINED void stage_query(__local float *slice, __global const STORED(QUERY_TYPE) *query, ulong stride,
+                         int count, int d0, int aligned)
+{
+    if (aligned)
+        STAGE_TURNED(QUERY_TYPE, slice, ROW_PITCH * 4, ROWS, query, stride, count, d0, 1)
+    else
+        STAGE_TURNED(QUERY_TYPE, slice, ROW_PITCH * 4, ROWS, query, stride, count, d0, 0)
+}
+
+INLINED void stage_key(__local float *slice, __global const STORED(KEY_TYPE) *key, ulong stride,
+                       int count, int d0, int aligned)
+{
+    if (aligned)
+        STAGE_TURNED(KEY_TYPE, slice, WIDE_PITCH * 4, WIDE, key, stride, count, d0, 1)
+    else
+        STAGE_TURNED(KEY_TYPE, slice, WIDE_PITCH * 4, WIDE, key, stride, count, d0, 0)
 }
 
 /* Values of the keys of the columns from c0 on, in the order in which share_scores lays those down.
- * Notes in *wild that one is infinite or NaN. */
-static void stage_value(__local float *slice, __local int *wild, __global const STORED(KEY_TYPE) *value,
-                        ulong stride, int count, int dims, int c0)
-{
-    float zero = 0.0f;
-    for (int e = (int)get_local_id(0); e < SLICE * WIDE; e += GROUP) {
-        const int n = e / WIDE;
-        const int d = e % WIDE;
-        const int j = column_of(n % LANES, c0 + n / LANES);
-        const float v = LOAD(KEY_TYPE, value, min(j, count - 1) * stride + min(d, dims - 1));
-        slice[n * WIDE_PITCH * 4 + d] = v;
-        zero += 0.0f * v;
+ * An infinity or NaN is left to add_wild, and *wild set. */
+#define STAGE_VALUE(slice, wild, value, stride, count, dims, c0, aligned)                          \
+    for (int e = (int)get_local_id(0); e < SLICE * WIDE / 4; e += GROUP) {                         \
+        const int n = e / (WIDE / 4);                                                              \
+        const int d = e % (WIDE / 4);                                                              \
+        const int j = column_of(n % LANES, c0 + n / LANES);                                        \
+        const float4 v = QUAD(KEY_TYPE, value, min(j, (count) - 1) * stride, 4 * d, dims,          \
+                              VALUE_DIM % 4 == 0, aligned);                                        \
+        const int4 tame = isfinite(v);                                                             \
+        slice[n * WIDE_PITCH + d] = select((float4)(0.0f), v, tame);                               \
+        if (!all(tame))                                                                            \
+            atomic_or(wild, 1);                                                                    \
     }
-    if (zero != 0.0f)
-        atomic_or(wild, 1);
+
+INLINED void stage_value(__local float4 *slice, __local int *wild,
+                         __global const STORED(KEY_TYPE) *value, ulong stride, int count, int dims,
+                         int c0, int aligned)
+{
+    if (aligned)
+        STAGE_VALUE(slice, wild, value, stride, count, dims, c0, 1)
+    else
+        STAGE_VALUE(slice, wild, value, stride, count, dims, c0, 0)
 }
 
 /* tile += rows slice^T wide slice, at the work-item's place. */
@@ -104,17 +163,23 @@ INLINED void multiply(float4 tile[8][2], __local const float4 *rows, __local con
     }
 }
 
-/* The same where rows are probs and a 0 is an excluded key, of whose value nothing may come: 0 times
- * infinity or NaN is NaN. Rare, so it is to be short. */
-INLINED void multiply_seen(float4 tile[8][2], __local const float4 *rows, __local const float4 *wide)
+/* output += probs value for the values that are infinite or NaN, of which nothing may come where the
+ * prob is 0, as of an excluded key: 0 times them is NaN. Rare, so it is to be short; and no other
+ * branch of multiply, since that would hold the tile in registers twice. */
+INLINED void add_wild(float4 out[8][2], __local const float4 *probs,
+                      __global const STORED(KEY_TYPE) *value, ulong stride, int count, int dims, int c0,
+                      int x)
 {
-    _Pragma("unroll 1") for (int k = 0; k < SLICE; k++) {
-        UNROLL for (int r = 0; r < 2; r++) {
-            const float4 a = rows[k * ROW_PITCH + r * HIGH];
-            UNROLL for (int c = 0; c < 8; c++) {
-                const float b = ((__local const float *)&wide[k * WIDE_PITCH + c / 4 * LANES])[c % 4];
-                tile[c][r] += select(a * b, (float4)(0.0f), a == 0.0f);
-            }
+    _Pragma("unroll 1") for (int n = 0; n < SLICE; n++) {
+        const int j = column_of(n % LANES, c0 + n / LANES);
+        UNROLL for (int c = 0; c < 8; c++) {
+            const float v = LOAD(KEY_TYPE, value,
+                                 min(j, count - 1) * stride + min(column_of(x, c), dims - 1));
+            if (!isfinite(v))
+                UNROLL for (int r = 0; r < 2; r++) {
+                    const float4 p = probs[n * ROW_PITCH + r * HIGH];
+                    out[c][r] += select(p * v, (float4)(0.0f), p == 0.0f);
+                }
         }
     }
 }
@@ -249,6 +314,9 @@ static void write_quad(__global STORED(OUTPUT_TYPE) *row, float4 x, int d, int d
     if (i + n < num_rows && lse && v0 == 0 && x == 0)                                              \
         lse[lse_offset + b * lse_batch + h * lse_head + (i0 + i + n) * lse_row] = log_sum.lane;
 
+/* Whether every row begins at a multiple of four elements. A buffer does. */
+#define ALIGNED(offset, batch, head, row) (((offset | batch | head | row) & 3) == 0)
+
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void attend_gpu_tile(ATTEND_PARAMETERS)
 {
@@ -266,6 +334,9 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
      * should be short. */
     const int i0 = ((query_len + ROWS - 1) / ROWS - 1 - (int)get_group_id(0) / across) * ROWS;
     const int num_rows = min(ROWS, query_len - i0);
+    const int query_aligned = ALIGNED(query_offset, query_batch, query_head, query_row);
+    const int key_aligned = ALIGNED(key_offset, key_batch, key_head, key_row);
+    const int value_aligned = ALIGNED(value_offset, value_batch, value_head, value_row);
 
     for (int g = (int)get_group_id(1); g < batch * heads; g += (int)get_num_groups(1)) {
         const int b = g / heads;
@@ -300,8 +371,9 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
                     score[c][r] = (float4)(0.0f);
             _Pragma("unroll 1") for (int d = 0; d < HEAD_DIM; d += SLICE) {
                 barrier(CLK_LOCAL_MEM_FENCE);
-                stage_query((__local float *)rows, q, query_row, num_rows, d);
-                stage_key((__local float *)wide, k + j0 * key_row, key_row, key_len - j0, d);
+                stage_query((__local float *)rows, q, query_row, num_rows, d, query_aligned);
+                stage_key((__local float *)wide, k + j0 * key_row, key_row, key_len - j0, d,
+                          key_aligned);
                 barrier(CLK_LOCAL_MEM_FENCE);
                 multiply(score, rows + y, wide + x);
             }
@@ -333,13 +405,12 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
             UNROLL for (int c = 0; c < 8; c += SHARE) {
                 barrier(CLK_LOCAL_MEM_FENCE);
                 share_scores(rows, score, c, x, y);
-                stage_value((__local float *)wide, &wild, v + j0 * value_row, value_row, key_len - j0,
-                            dims, c);
+                stage_value(wide, &wild, v + j0 * value_row, value_row, key_len - j0, dims, c,
+                            value_aligned);
                 barrier(CLK_LOCAL_MEM_FENCE);
-                if (wild && (!whole || USES_BIAS || USES_MASK))
-                    multiply_seen(out, rows + y, wide + x);
-                else
-                    multiply(out, rows + y, wide + x);
+                multiply(out, rows + y, wide + x);
+                if (wild)
+                    add_wild(out, rows + y, v + j0 * value_row, value_row, key_len - j0, dims, c, x);
             }
         }
 

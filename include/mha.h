@@ -15,7 +15,9 @@
  * before their context. An object may be destroyed while its enqueued work still runs.
  *
  * Threads. A context may be used by all threads at once. Any other object is used by one thread at
- * a time; two objects are independent, also when they share a context.
+ * a time; two objects are independent, also when they share a context. Some drivers are not ready
+ * for several threads in their very first call: the library guards its own, a program that calls
+ * OpenCL itself makes one call before it starts threads.
  *
  * Errors. Every function that can fail returns an mha_status and logs one sentence that says what
  * to change. A failed create or load leaves nothing behind. A failed enqueue may have queued
@@ -136,8 +138,9 @@ typedef struct mha_device_info {
 } mha_device_info;
 
 /* Lists the devices of all platforms, in the loader's order; platforms without a device are passed
- * over. Writes at most `capacity` of them to `infos` (may be NULL with capacity 0) and their whole
- * number to *count. `log` may be NULL. MHA_NO_PLATFORM where the loader finds no platform. */
+ * over. Thread-safe. Writes at most `capacity` of them to `infos` (may be NULL with capacity 0) and
+ * their whole number to *count. `log` may be NULL. MHA_NO_PLATFORM where the loader finds no
+ * platform. */
 MHA_API mha_status mha_devices(const mha_log *log, mha_device_info *infos, size_t capacity,
                                size_t *count);
 
@@ -228,8 +231,8 @@ typedef struct mha_call {
     void *stage_data;
 } mha_call;
 
-/* A read-write buffer of the caller's that one call in flight uses for itself. A sub-buffer will
- * do. */
+/* A read-write buffer of the caller's that one call in flight uses for itself. No argument may lie
+ * in it, not even behind `bytes`. A sub-buffer will do. */
 typedef struct mha_workspace {
     size_t bytes;     /* 0: none is needed */
     size_t alignment; /* of a sub-buffer's origin, in bytes: what the device asks of any */
@@ -261,9 +264,10 @@ typedef struct mha_workspace {
 #define MHA_USES_SINKS (1ull << 11)       /* args.sinks: a logit per head joins the denominator */
 #define MHA_USES_SCORES (1ull << 12)      /* args.scores is written, as of desc.scores_stage */
 
-/* Where the diagonal of causal, windows and ALiBi lies. Never implied: PyTorch's is_causal and
- * ONNX's is_causal are top-left, FlashAttention's and cuDNN's newer ones bottom-right; they differ
- * as soon as query_len and key_len do. */
+/* Where the diagonal of causal, windows and ALiBi lies. Never implied, since libraries differ as
+ * soon as query_len and key_len do: PyTorch's is_causal is top-left; ONNX's too, but bottom-right
+ * with a past or nonpad_kv_seqlen; FlashAttention's is bottom-right since 2.1; cuDNN takes either.
+ */
 typedef enum mha_diagonal {
     MHA_DIAGONAL_NONE = 0, /* neither causal nor a window nor ALiBi is used */
     MHA_TOP_LEFT = 1,      /* diagonal(i) = i */
@@ -276,8 +280,9 @@ typedef enum mha_diagonal {
 #define MHA_AXIS_QUERY 4u
 #define MHA_AXIS_KEY 8u
 
+/* A path that is asked for and cannot do what the desc says is MHA_UNSUPPORTED, with the reason. */
 typedef enum mha_path {
-    MHA_PATH_DEFAULT = 0,  /* the library chooses; see mha_attention_explain */
+    MHA_PATH_DEFAULT = 0,  /* streaming, unless probs or scores are returned or there are no keys */
     MHA_PATH_COMPOSED = 1, /* scores, softmax, probs value: stores the scores; on every device */
     MHA_PATH_STREAMING = 2 /* one pass over the keys with a running maximum and sum (FlashAttention,
                             * 2022): never stores the scores, reads any strides in place */
@@ -290,7 +295,8 @@ typedef enum mha_tiling {
     MHA_TILING_GPU = 2      /* a work-group together, through local memory */
 } mha_tiling;
 
-/* What args.scores holds: ONNX's qk_matmul_output_mode 0, 1 and 2; its 3 is args.probs. */
+/* What args.scores holds: ONNX's qk_matmul_output_mode 0, 1 and 2, as numbered since opset 24's
+ * correction of 2026; its 3 is args.probs. In the first two, NaN at an excluded key shows. */
 typedef enum mha_scores_stage {
     MHA_SCORES_SCALED = 0, /* scale * query key^T, of all keys, excluded ones too */
     MHA_SCORES_CAPPED = 1, /* after the softcap, likewise */
@@ -300,8 +306,8 @@ typedef enum mha_scores_stage {
 /* Who multiplies matrices. */
 typedef enum mha_gemm_by {
     MHA_GEMM_DEFAULT = 0, /* the library chooses */
-    MHA_GEMM_CLBLAST = 1,
-    MHA_GEMM_KERNEL = 2 /* the library's own kernels: no memory besides the workspace */
+    MHA_GEMM_CLBLAST = 1, /* its batched products may allocate device memory in an enqueue */
+    MHA_GEMM_KERNEL = 2   /* the library's own kernels: no memory besides the workspace */
 } mha_gemm_by;
 
 typedef struct mha_attention_desc {
@@ -338,15 +344,16 @@ typedef struct mha_attention_args {
     mha_tensor query; /* [batch][heads][query_len][head_dim] */
     mha_tensor key;   /* [batch][kv_heads][key_len][head_dim] */
     mha_tensor value; /* [batch][kv_heads][key_len][value_dim] */
-    /* [batch][heads][query_len][value_dim]. It overlaps no other argument, except that it may be
-     * exactly the query: the same buffer, offset, strides and type, value_dim = head_dim. */
+    /* [batch][heads][query_len][value_dim]. It overlaps no other argument, except that an attention
+     * (not a layer) may write exactly over the query: the same buffer, offset, strides and type,
+     * value_dim = head_dim. The GPU tiling refuses that where it makes the values in several parts:
+     * value_dim above 128, or less on devices with small work-groups. */
     mha_tensor output;
     mha_tensor bias;   /* [batch][heads][query_len][key_len], broadcast axes 1 */
     mha_tensor mask;   /* the same shape, one byte each: not 0 = may attend */
     mha_tensor probs;  /* [batch][heads][query_len][key_len], after the softmax */
     mha_tensor scores; /* the same shape, before it */
-    mha_tensor
-        lse; /* [batch][heads][query_len][1] float32: ln of the sum of exp(score), and sink */
+    mha_tensor lse;    /* [batch][heads][query_len][1] float32: ln(sum of exp(score) + exp(sink)) */
     mha_lengths key_lengths;           /* [batch]: keys j >= key_lengths[b] do not exist */
     mha_lengths key_lengths_per_query; /* [batch][query_len]: the same for one query; the diagonal
                                         * does not follow these */
@@ -388,8 +395,8 @@ MHA_API mha_status mha_attention_enqueue(mha_attention *attention, const mha_att
 #define MHA_LAYER_MERGED_OUTPUT (1u << 5)
 
 typedef struct mha_layer_desc {
-    /* batch, heads, kv_heads, lengths and all options. head_dim 0: model_width / heads. type,
-     * path and gemm as there; `gemm` is of the attention's products only. */
+    /* batch, heads, kv_heads, lengths and all options as for an attention; head_dim 0: model_width
+     * / heads. type, key_value_type and output_type are float32 in this version. */
     mha_attention_desc attention;
     size_t model_width;  /* heads * head_dim, the width of projected queries; 0: heads * head_dim if
                           * head_dim is given, else query_width. heads divides it */
@@ -430,7 +437,7 @@ MHA_API mha_status mha_layer_load(mha_layer *layer, const mha_layer_weights *wei
                                   const mha_call *call);
 /* args: as for an attention, but query is [batch][1][query_len][query_width], key
  * [batch][1][key_len][key_width], value [batch][1][key_len][value_width] (all three may be the same
- * memory), and output [batch][1][query_len][output_width]. */
+ * memory), and output [batch][1][query_len][output_width], which overlaps nothing. */
 MHA_API mha_status mha_layer_enqueue(mha_layer *layer, const mha_attention_args *args,
                                      const mha_call *call);
 
@@ -494,9 +501,9 @@ MHA_API mha_status mha_heads_merge_enqueue(mha_heads *heads, const mha_tensor *s
 
 /* Masked softmax over the last axis of scores [batch][heads][query_len][key_len], packed, float32.
  * Reads of the desc: batch, heads, the lengths, uses, diagonal, windows, broadcasts, bias_type,
- * scores_stage, scale (0: 1, the scores are taken to be scaled) and softcap; the rest is ignored.
- * Reads of the args: all but query, key, value and output. probs is always written, packed, with or
- * without its bit; it may be the same memory as scores. */
+ * scores_stage, scale (0 or 1: the scores come scaled) and softcap; the rest is ignored.
+ * Reads of the args: all but query, key, value and output. probs, strides 0, is always written,
+ * with or without its bit; it may be the same memory as scores. bias_type 0 is float32 here. */
 typedef struct mha_softmax mha_softmax;
 MHA_API mha_status mha_softmax_create(mha_softmax **out, mha_context *context,
                                       const mha_attention_desc *desc);
@@ -513,6 +520,7 @@ MHA_API mha_status mha_softmax_enqueue(mha_softmax *softmax, const mha_tensor *s
  * copies. On an error no output array has changed, unless the sentence says that copying back
  * failed. */
 
+/* Half types are their 16 bits, as uint16_t. */
 typedef struct mha_host_input {
     const void *data;  /* NULL: not given */
     size_t strides[4]; /* as in mha_tensor */

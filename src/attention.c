@@ -44,8 +44,11 @@ static mha_status choose(mha_attention *attention, const char *who)
         if (attention->desc.path == rooms[i]->id)
             break;
     }
-    return mha_log_fail(&attention->context->log, MHA_TOO_LARGE,
-                        "%s: no path can do this; the last one cannot because %s", who, why);
+    const bool asked = attention->desc.path != MHA_PATH_DEFAULT;
+    return mha_log_fail(&attention->context->log, asked ? MHA_UNSUPPORTED : MHA_TOO_LARGE,
+                        asked ? "%s: the path asked for cannot do this: %s"
+                              : "%s: no path can do this; the last one cannot because %s",
+                        who, why);
 }
 
 mha_status mha_attention_make(mha_attention **out, mha_context *context,

@@ -21,7 +21,8 @@ static const mha_source *find_source(const char *room)
     return NULL;
 }
 
-static void say_build_log(const mha_log *log, cl_program program, cl_device_id device)
+static void say_build_log(const mha_log *log, mha_log_level level, cl_program program,
+                          cl_device_id device)
 {
     size_t size = 0;
     if (clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) || !size)
@@ -31,7 +32,8 @@ static void say_build_log(const mha_log *log, cl_program program, cl_device_id d
         for (size_t end = strlen(text); end && (text[end - 1] == '\n' || text[end - 1] == ' ');
              end--)
             text[end - 1] = '\0';
-        mha_log_text(log, MHA_LOG_ERROR, text);
+        if (text[0])
+            mha_log_text(log, level, text);
     }
     free(text);
 }
@@ -80,12 +82,13 @@ static mha_status from_source(cl_program *out, const mha_log *log, cl_context cl
                             source->room);
     error = clBuildProgram(program, 1, &device, options, NULL, NULL);
     if (error) {
-        say_build_log(log, program, device);
+        say_build_log(log, MHA_LOG_ERROR, program, device);
         clReleaseProgram(program);
         const int is_text = error == CL_BUILD_PROGRAM_FAILURE;
         return mha_log_fail(log, is_text ? MHA_BUILD_FAILED : error,
                             "cl/%s.cl did not build with \"%s\"", source->room, options);
     }
+    say_build_log(log, MHA_LOG_DEBUG, program, device); /* a driver's warnings, if any */
     *out = program;
     return MHA_OK;
 }

@@ -31,15 +31,24 @@ attention_case attention_by_way(const attention_case *given, size_t way)
 {
     static const struct {
         mha_path path;
+        mha_tiling tiling;
         mha_gemm_by gemm;
-    } ways[ATTENTION_WAYS] = {
-        { MHA_PATH_DEFAULT, MHA_GEMM_DEFAULT },
-        { MHA_PATH_COMPOSED, MHA_GEMM_CLBLAST },
-        { MHA_PATH_COMPOSED, MHA_GEMM_KERNEL },
+    } ways[ATTENTION_ALL_WAYS] = {
+        { .path = MHA_PATH_DEFAULT },
+        { .path = MHA_PATH_COMPOSED, .gemm = MHA_GEMM_CLBLAST },
+        { .path = MHA_PATH_COMPOSED, .gemm = MHA_GEMM_KERNEL },
+        { .path = MHA_PATH_STREAMING, .tiling = MHA_TILING_CPU },
+        { .path = MHA_PATH_STREAMING, .tiling = MHA_TILING_GPU },
     };
     attention_case c = *given;
     c.desc.path = ways[way].path;
+    c.desc.tiling = ways[way].tiling;
     c.desc.gemm = ways[way].gemm;
+    if (c.desc.path == MHA_PATH_STREAMING) {
+        c.desc.uses &= ~(uint64_t)(MHA_USES_PROBS | MHA_USES_SCORES);
+        if (!c.desc.key_len)
+            c.desc.path = MHA_PATH_DEFAULT; /* which has no keys to stream */
+    }
     return c;
 }
 
@@ -64,17 +73,18 @@ static void say_name(attention_data *data)
                                                       "gaps" };
     const attention_case *c = &data->given;
     const mha_attention_desc *d = &data->desc;
-    snprintf(
-        data->name, sizeof data->name,
-        "seed %llu: b%zu h%zu/%zu q%zu/%zu k%zu/%zu d%zu v%zu uses %03llx diagonal %d windows "
-        "%zu,%zu broadcasts %x,%x scale %g softcap %g path %d gemm %d %s %s%s types %d,%d,%d,%d,%d stage %d%s",
-        (unsigned long long)c->seed, d->batch, d->heads, d->kv_heads, data->query_len, d->query_len,
-        data->key_len, d->key_len, d->head_dim, d->value_dim, (unsigned long long)d->uses,
-        (int)d->diagonal, d->window_left, d->window_right, d->bias_broadcast, d->mask_broadcast,
-        (double)d->scale, (double)d->softcap, (int)d->path, (int)d->gemm, layouts[c->layout],
-        fill_kind_name(c->fill), c->lengths_on_device ? " lengths on device" : "", (int)d->type,
-        (int)d->key_value_type, (int)d->bias_type, (int)d->output_type, (int)d->scores_type,
-        (int)d->scores_stage, c->in_place ? " in place" : "");
+    snprintf(data->name, sizeof data->name,
+             "seed %llu: b%zu h%zu/%zu q%zu/%zu k%zu/%zu d%zu v%zu uses %03llx diagonal %d windows "
+             "%zu,%zu broadcasts %x,%x scale %g softcap %g "
+             "path %d/%d gemm %d %s %s%s types %d,%d,%d,%d,%d stage %d%s",
+             (unsigned long long)c->seed, d->batch, d->heads, d->kv_heads, data->query_len,
+             d->query_len, data->key_len, d->key_len, d->head_dim, d->value_dim,
+             (unsigned long long)d->uses, (int)d->diagonal, d->window_left, d->window_right,
+             d->bias_broadcast, d->mask_broadcast, (double)d->scale, (double)d->softcap,
+             (int)d->path, (int)d->tiling, (int)d->gemm, layouts[c->layout],
+             fill_kind_name(c->fill), c->lengths_on_device ? " lengths on device" : "",
+             (int)d->type, (int)d->key_value_type, (int)d->bias_type, (int)d->output_type,
+             (int)d->scores_type, (int)d->scores_stage, c->in_place ? " in place" : "");
 }
 
 /* Lengths that a host array may have, or some that are out of range as well. */
@@ -344,9 +354,11 @@ static bool compare_scores(const attention_data *data, size_t row, double score,
 
 bool attention_compare_softmax(const attention_data *data, double score, compare_worst *worst)
 {
+    const bool shown = data->desc.uses & MHA_USES_SCORES;
     double sum;
     for (size_t row = 0; row < rows_of(data); row++)
-        if (!data->spoilt[row] && !compare_softmax_row(data, row, score, &sum, worst))
+        if (!data->spoilt[row] && ((shown && !compare_scores(data, row, score, worst)) ||
+                                   !compare_softmax_row(data, row, score, &sum, worst)))
             return false;
     return true;
 }

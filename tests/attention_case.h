@@ -33,10 +33,14 @@ typedef struct attention_case {
 #define ATTENTION_SIZES(b, h, q, k, d) \
     .batch = (b), .heads = (h), .query_len = (q), .key_len = (k), .head_dim = (d)
 
-/* The ways to do an attention. A test does each of its cases in all of them: the case as it is
- * given, but by way 0 .. ATTENTION_WAYS - 1. */
+/* The ways to do an attention: the case as it is given, but by way 0 .. ATTENTION_ALL_WAYS - 1. A
+ * test does each of its cases in all of them; one with many cases does most of them in the first
+ * ATTENTION_WAYS, since the rest, the streaming path's tilings, build a program for each shape,
+ * which takes seconds. They return no probs and no scores: these bits are taken away from the case.
+ */
 enum {
-    ATTENTION_WAYS = 3
+    ATTENTION_WAYS = 3,
+    ATTENTION_ALL_WAYS = 5
 };
 attention_case attention_by_way(const attention_case *given, size_t way);
 
@@ -76,7 +80,8 @@ void attention_data_expect(attention_data *data);
 
 /* Compares output, and probs, scores and lse where they are used. */
 bool attention_compare(const attention_data *data, compare_worst *worst);
-/* Compares probs and lse where they are used, of scores whose errors are at most `score`. */
+/* Compares probs, scores and lse where they are used, of scores whose errors are at most `score`.
+ */
 bool attention_compare_softmax(const attention_data *data, double score, compare_worst *worst);
 
 #endif

@@ -6,8 +6,9 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-static void strides_of(attention_layout layout, const size_t shape[4], size_t strides[4])
+static void strides_of(attention_layout given, const size_t shape[4], size_t strides[4])
 {
+    const attention_layout layout = given == LAYOUT_QKV ? LAYOUT_GAPS : given;
     const size_t heads = shape[1], len = shape[2], dim = shape[3];
     const size_t row = layout == LAYOUT_ROWS        ? heads * dim
                        : layout == LAYOUT_LEN_FIRST ? shape[0] * heads * dim

@@ -224,7 +224,7 @@ Test(attention_calls, waits_and_event)
 {
     device d;
     device_open(&d);
-    for (size_t way = 0; way < ATTENTION_WAYS; way++)
+    for (size_t way = 0; way < ATTENTION_ALL_WAYS; way++)
         check_waiting(&d, way);
     device_close(&d);
 }
@@ -270,7 +270,7 @@ Test(attention_calls, calls_share_a_workspace)
 {
     device d;
     device_open(&d);
-    for (size_t way = 0; way < ATTENTION_WAYS; way++)
+    for (size_t way = 0; way < ATTENTION_ALL_WAYS; way++)
         check_workspace(&d, way);
     device_close(&d);
 }
@@ -308,7 +308,7 @@ Test(attention_calls, lengths_of_the_call)
 {
     device d;
     device_open(&d);
-    for (size_t way = 0; way < ATTENTION_WAYS; way++)
+    for (size_t way = 0; way < ATTENTION_ALL_WAYS; way++)
         check_growing(&d, way);
     device_close(&d);
 }

@@ -16,7 +16,7 @@ static void for_all(rule *check, const attention_case *given)
 {
     device d;
     device_open(&d);
-    for (size_t way = 0; way < ATTENTION_WAYS; way++)
+    for (size_t way = 0; way < ATTENTION_ALL_WAYS; way++)
         for (size_t n = 0; n < sizeof layouts / sizeof layouts[0]; n++) {
             attention_case c = attention_by_way(given, way);
             c.layout = layouts[n];
@@ -46,6 +46,7 @@ static float *copy_of(const float *data, size_t count)
 static void check_row_sum(const attention_data *data, size_t row)
 {
     const float *probs = data->probs + row * data->key_len;
+    const size_t dim = data->desc.value_dim;
     double sum = 0;
     bool sees_any = false;
     for (size_t j = 0; j < data->key_len; j++) {
@@ -55,20 +56,23 @@ static void check_row_sum(const attention_data *data, size_t row)
         sum += probs[j];
         sees_any = sees_any || seen;
     }
-    if (sees_any) {
-        compare_one(data->name, "sum of probs", row, (float)sum, 1,
-                    reference_limit(data->key_len, 1), NULL);
-        return;
-    }
-    cr_assert(sum == 0 && data->lse[row] == -INFINITY, "%s: row %zu sees no key", data->name, row);
-    for (size_t c = 0; c < data->desc.value_dim; c++)
-        cr_assert_eq(data->output[row * data->desc.value_dim + c], 0, "%s: row %zu sees no key",
-                     data->name, row);
+    const double want = sees_any ? 1 : 0;
+    const double limit = want * reference_limit(data->key_len, 1);
+    for (size_t c = row * dim; c < (row + 1) * dim; c++)
+        compare_one(data->name, "output of ones", c, data->output[c], want, limit, NULL);
+    if (data->desc.uses & MHA_USES_PROBS)
+        compare_one(data->name, "sum of probs", row, (float)sum, want, limit, NULL);
+    cr_assert_eq(data->lse[row] == -INFINITY, !sees_any, "%s: lse[%zu] is %g", data->name, row,
+                 (double)data->lse[row]);
 }
 
+/* All values are 1, so that the output is the sum of the probs, where these are not to be had. */
 static void check_sums(device *d, const attention_case *c)
 {
     attention_data *data = attention_data_new(c);
+    const mha_attention_desc *desc = &data->desc;
+    for (size_t i = 0; i < desc->batch * desc->kv_heads * data->key_len * desc->value_dim; i++)
+        data->value[i] = 1;
     attention_data_spoil(data);
     attention_run(d, data);
     for (size_t row = 0; row < num_rows(data); row++)
@@ -223,27 +227,29 @@ Test(attention_rules, two_runs_give_the_same_bits)
                                .seed = 41 });
 }
 
-/* Only -inf excludes: a row of nothing but -FLT_MAX is a row of equal keys. */
+/* Only -inf excludes: a row of nothing but -FLT_MAX is a row of equal keys. The values are such
+ * that the output is the probs. */
 static void check_finite_bias(device *d, const attention_case *c)
 {
     const double third = 1.0 / 3;
     const double want[] = { third, third, third, 0.5, 0, 0.5, 0, 1, 0, 0, 0, 0 };
     const float bias[] = { -FLT_MAX,  -FLT_MAX, -FLT_MAX,  0,         -FLT_MAX,  0,
                            -INFINITY, -FLT_MAX, -INFINITY, -INFINITY, -INFINITY, -INFINITY };
+    const float value[] = { 1, 0, 0, 0, 1, 0, 0, 0, 1 };
     attention_data *data = attention_data_new(c);
     memset(data->query, 0, 4 * sizeof(float));
     memcpy(data->bias, bias, sizeof bias);
+    memcpy(data->value, value, sizeof value);
     attention_run(d, data);
-    compare_all(data->name, "probs", data->probs, want, 12, 1e-6, NULL);
+    compare_all(data->name, "output", data->output, want, 12, 1e-6, NULL);
     attention_data_free(data);
 }
 
 Test(attention_rules, a_finite_bias_excludes_nothing)
 {
-    for_all(check_finite_bias,
-            &(attention_case){
-                .desc = { ATTENTION_SIZES(1, 1, 4, 3, 1), .uses = MHA_USES_BIAS | MHA_USES_PROBS },
-                .seed = 51 });
+    for_all(check_finite_bias, &(attention_case){ .desc = { ATTENTION_SIZES(1, 1, 4, 3, 1),
+                                                            .value_dim = 3, .uses = MHA_USES_BIAS },
+                                                  .seed = 51 });
 }
 
 /* Each head of `rows` as the first of its batch, or NaN. */
@@ -282,7 +288,7 @@ Test(attention_rules, a_stride_of_0_repeats_an_input)
     device d;
     device_open(&d);
     for (size_t batch = 1; batch <= 2; batch++)
-        for (size_t way = 0; way < ATTENTION_WAYS; way++) {
+        for (size_t way = 0; way < ATTENTION_ALL_WAYS; way++) {
             const attention_case given = {
                 .desc = { ATTENTION_SIZES(batch, 3, 15, 17, 16), .value_dim = 33 }, .seed = 61
             };

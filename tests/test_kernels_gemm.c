@@ -7,6 +7,7 @@
 #include "stage_run.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static mha_operand operand_of(const mha_matrix *matrix, size_t columns)

@@ -3,87 +3,11 @@
 #include "attention_place.h"
 #include "shape.h"
 #include "softmax.h"
+#include "softmax_case.h"
 #include "stage_run.h"
 
 #include <criterion/criterion.h>
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
-
-enum {
-    CAUSAL = MHA_USES_CAUSAL,
-    LEFT = MHA_USES_WINDOW_LEFT,
-    RIGHT = MHA_USES_WINDOW_RIGHT,
-    LENGTHS = MHA_USES_KEY_LENGTHS,
-    PER_QUERY = MHA_USES_KEY_LENGTHS_PER_QUERY,
-    BIAS = MHA_USES_BIAS,
-    MASK = MHA_USES_MASK
-};
-
-static const uint64_t rules[] = {
-    0,
-    CAUSAL,
-    LEFT,
-    RIGHT,
-    LENGTHS,
-    PER_QUERY,
-    BIAS,
-    MASK,
-    CAUSAL | LENGTHS,
-    LEFT | RIGHT,
-    CAUSAL | LEFT | PER_QUERY,
-    BIAS | MASK,
-    CAUSAL | LEFT | RIGHT | LENGTHS | PER_QUERY | BIAS | MASK,
-};
-
-static attention_case pick_case(uint64_t seed, uint64_t uses)
-{
-    static const size_t sizes[] = { 1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65 };
-    static const size_t windows[] = { 0, 1, 5, 16, 40, SIZE_MAX };
-    const size_t num_sizes = sizeof sizes / sizeof sizes[0];
-    const bool diagonal = uses & (CAUSAL | LEFT | RIGHT);
-    attention_case c = { .seed = seed * 16, .lengths_on_device = true };
-    c.desc = (mha_attention_desc){
-        ATTENTION_SIZES(1 + compare_pick(seed, 0, 3), 1 + compare_pick(seed, 1, 3),
-                        sizes[compare_pick(seed, 2, num_sizes)],
-                        sizes[compare_pick(seed, 3, num_sizes)], 1),
-        .scale = 1,
-        .uses = uses | MHA_USES_PROBS,
-        .softcap = compare_pick(seed, 4, 4) ? 0 : 1.5f,
-        .diagonal = diagonal ? (mha_diagonal)(1 + (int)compare_pick(seed, 5, 2)) : 0,
-        .window_left = uses & LEFT ? windows[compare_pick(seed, 6, 6)] : 0,
-        .window_right = uses & RIGHT ? windows[compare_pick(seed, 7, 6)] : 0,
-        .bias_broadcast = uses & BIAS ? (unsigned)compare_pick(seed, 8, 16) : 0,
-        .mask_broadcast = uses & MASK ? (unsigned)compare_pick(seed, 9, 16) : 0,
-    };
-    if (compare_pick(seed, 10, 2))
-        c.desc.uses |= MHA_USES_LSE;
-    c.fill = (fill_kind)compare_pick(seed, 11, FILL_KINDS);
-    c.layout = compare_pick(seed, 12, 2) ? LAYOUT_GAPS : LAYOUT_PACKED;
-    return c;
-}
-
-/* Scores of the case's fill, NaN where they are not seen; asks the reference. */
-static float *make_scores(attention_data *data)
-{
-    const size_t count = data->desc.batch * data->desc.heads * data->query_len * data->key_len;
-    float *scores = malloc((count ? count : 1) * sizeof *scores);
-    cr_assert(scores);
-    fill_floats(scores, count, data->given.seed + 1, data->given.fill);
-    attention_data_see(data);
-    for (size_t i = 0; i < count; i++)
-        scores[i] = data->seen[i] ? scores[i] : i % 3 ? NAN : INFINITY;
-    const reference_args args = {
-        .bias = data->bias,
-        .mask = data->mask,
-        .key_lengths = data->key_lengths,
-        .key_lengths_per_query = data->per_query,
-        .probs = data->want_probs,
-        .lse = data->want_lse,
-    };
-    reference_softmax(&data->desc, &args, scores);
-    return scores;
-}
 
 /* The stage wants packed probs, wherever the case's layout would have them. */
 static void launch(device *d, attention_data *data, const float *scores, bool in_place)
@@ -124,14 +48,9 @@ static void launch(device *d, attention_data *data, const float *scores, bool in
 static void check_softmax(device *d, const attention_case *c, bool in_place, compare_worst *worst)
 {
     attention_data *data = attention_data_new(c);
-    float *scores = make_scores(data);
-    const size_t count = data->desc.batch * data->desc.heads * data->query_len * data->key_len;
-    const size_t biases =
-        data->bias_shape[0] * data->bias_shape[1] * data->bias_shape[2] * data->bias_shape[3];
-    const double largest = compare_largest(scores, count) + c->desc.softcap +
-                           (c->desc.uses & BIAS ? compare_largest(data->bias, biases) : 0);
+    float *scores = softmax_case_scores(data);
     launch(d, data, scores, in_place);
-    attention_compare_softmax(data, reference_limit(1, largest), worst);
+    softmax_case_compare(data, scores, worst);
     free(scores);
     attention_data_free(data);
 }
@@ -139,17 +58,16 @@ static void check_softmax(device *d, const attention_case *c, bool in_place, com
 Test(kernels_softmax, rules)
 {
     enum {
-        SEEDS = 6,
-        RULES = sizeof rules / sizeof rules[0]
+        CASES = 6 * SOFTMAX_RULES
     };
     device d;
     compare_worst worst = { 0 };
     device_open(&d);
-    for (uint64_t n = 0; n < SEEDS * RULES; n++) {
-        const attention_case c = pick_case(600 + n, rules[n % RULES]);
+    for (uint64_t n = 0; n < CASES; n++) {
+        const attention_case c = softmax_case_pick(600 + n, softmax_rules[n % SOFTMAX_RULES]);
         check_softmax(&d, &c, n % 2, &worst);
     }
-    compare_log("kernel of softmax", SEEDS * RULES, &worst);
+    compare_log("kernel of softmax", CASES, &worst);
     device_close(&d);
 }
 
@@ -170,7 +88,7 @@ Test(kernels_softmax, groups)
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         attention_case c = cases[n];
         c.lengths_on_device = true;
-        c.desc.uses = MHA_USES_PROBS | MHA_USES_LSE | PER_QUERY;
+        c.desc.uses = MHA_USES_PROBS | MHA_USES_LSE | MHA_USES_KEY_LENGTHS_PER_QUERY;
         check_softmax(&d, &c, false, &worst);
         check_softmax(&d, &c, true, &worst);
     }

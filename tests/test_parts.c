@@ -1,2 +1,221 @@
-/* Tests of parts. */
+/* The public parts against the reference: matrix products, splitting and merging heads, softmax.
+ * How they refuse is in test_errors_parts.c. */
+#include "attention_place.h"
+#include "gemm_case.h"
+#include "softmax_case.h"
+
 #include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void check_gemm(device *d, const gemm_case *c, compare_worst *worst)
+{
+    gemm_data *data = gemm_data_new(d, c);
+    mha_gemm *gemm = NULL;
+    cr_assert_eq(mha_gemm_create(&gemm, d->context, &c->desc), MHA_OK, "%s: %s", data->name,
+                 d->sentence);
+    const mha_call call = device_call(d, mha_gemm_workspace(gemm));
+    cr_assert_eq(mha_gemm_enqueue(gemm, &data->args, &call), MHA_OK, "%s: %s", data->name,
+                 d->sentence);
+    mha_gemm_destroy(&gemm);
+    cr_assert_null(gemm);
+    gemm_data_finish(d, data, worst);
+}
+
+Test(parts, gemm)
+{
+    enum {
+        SEEDS = 70
+    };
+    device d;
+    compare_worst worst = { 0 };
+    device_open(&d);
+    for (uint64_t n = 0; n < SEEDS; n++)
+        for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++) {
+            const gemm_case c = gemm_case_pick(700 + n, (mha_gemm_by)by);
+            check_gemm(&d, &c, &worst);
+        }
+    compare_log("gemm", 3 * SEEDS, &worst);
+    device_close(&d);
+}
+
+/* k 0 leaves beta C + bias; alpha 0 and batch 0 stand for 1; sums as long as a layer has them. */
+Test(parts, gemm_at_the_edges)
+{
+    static const gemm_case cases[] = {
+        { .desc = { .m = 3, .n = 17, .k = 0, .beta = -2 } },
+        { .desc = { .m = 3, .n = 17, .k = 0, .flags = MHA_GEMM_BIAS }, .gap = 2 },
+        { .desc = { .m = 3, .n = 17, .k = 0 } },
+        { .desc = { .m = 1, .n = 1, .k = 1 } },
+        { .desc = { .m = 4, .n = 3, .k = 3000, .flags = MHA_GEMM_TRANSPOSE_B } },
+        { .desc = { .m = 130, .n = 140, .k = 150, .batch = 2, .flags = MHA_GEMM_BIAS },
+          .m = 129,
+          .b_shared = true },
+    };
+    device d;
+    compare_worst worst = { 0 };
+    device_open(&d);
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++)
+        for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++) {
+            gemm_case c = cases[n];
+            c.desc.by = (mha_gemm_by)by;
+            check_gemm(&d, &c, &worst);
+        }
+    device_close(&d);
+}
+
+typedef struct heads_case {
+    char name[96];
+    mha_heads_desc desc;
+    size_t gap; /* between rows, heads and batches of both; 0: packed */
+    bool merges;
+    uint64_t seed;
+} heads_case;
+
+static heads_case pick_heads(uint64_t seed)
+{
+    static const size_t sizes[] = { 1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65 };
+    const size_t num = sizeof sizes / sizeof sizes[0];
+    heads_case c = {
+        .desc = { .batch = compare_pick(seed, 0, 4),
+                  .heads = 1 + compare_pick(seed, 1, 4),
+                  .len = sizes[compare_pick(seed, 2, num)],
+                  .dim = sizes[compare_pick(seed, 3, num)] },
+        .gap = compare_pick(seed, 4, 3),
+        .merges = compare_pick(seed, 5, 2),
+        .seed = seed,
+    };
+    snprintf(c.name, sizeof c.name, "seed %llu: b%zu h%zu len %zu dim %zu gap %zu %s",
+             (unsigned long long)seed, c.desc.batch, c.desc.heads, c.desc.len, c.desc.dim, c.gap,
+             c.merges ? "merge" : "split");
+    return c;
+}
+
+/* [batch][1][len][heads * dim], or [batch][heads][len][dim]. */
+static device_tensor place_heads(device *d, const heads_case *c, bool merged, const float *data)
+{
+    const mha_heads_desc *h = &c->desc;
+    const size_t shape[4] = { h->batch, merged ? 1 : h->heads, h->len,
+                              merged ? h->heads * h->dim : h->dim };
+    const size_t row = shape[3] + c->gap;
+    const size_t head = shape[2] * row + c->gap;
+    const size_t strides[4] = { shape[1] * head + c->gap, head, row, 1 };
+    const size_t *given = c->gap ? strides : NULL;
+    return data ? device_input(d, shape, given, sizeof *data, data)
+                : device_output(d, shape, given, sizeof *data);
+}
+
+static void check_heads(device *d, const heads_case *c)
+{
+    const mha_heads_desc *h = &c->desc;
+    const size_t count = h->batch * h->heads * h->len * h->dim;
+    float *data = malloc((count + 1) * sizeof *data);
+    float *got = malloc((count + 1) * sizeof *got);
+    double *want = malloc((count + 1) * sizeof *want);
+    mha_heads *heads = NULL;
+    cr_assert(data && got && want);
+    fill_floats(data, count, c->seed, (fill_kind)(c->seed % FILL_KINDS));
+    const device_tensor from = place_heads(d, c, c->merges == false, data);
+    const device_tensor to = place_heads(d, c, c->merges, NULL);
+    const mha_tensor source = device_arg(&from), target = device_arg(&to);
+    const mha_call call = { .queue = d->queue };
+    cr_assert_eq(mha_heads_create(&heads, d->context, h), MHA_OK, "%s: %s", c->name, d->sentence);
+    const mha_status status = c->merges ? mha_heads_merge_enqueue(heads, &source, &target, &call)
+                                        : mha_heads_split_enqueue(heads, &source, &target, &call);
+    cr_assert_eq(status, MHA_OK, "%s: %s", c->name, d->sentence);
+    mha_heads_destroy(&heads);
+    device_read(d, &to, got);
+    device_expect_guards(d, c->name);
+    if (c->merges)
+        reference_merge_heads(h, data, want);
+    else
+        reference_split_heads(h, data, want);
+    compare_all(c->name, "heads", got, want, count, 0, NULL);
+    free(data);
+    free(got);
+    free(want);
+    device_forget(d);
+}
+
+Test(parts, heads)
+{
+    device d;
+    device_open(&d);
+    for (uint64_t seed = 800; seed < 880; seed++) {
+        const heads_case c = pick_heads(seed);
+        check_heads(&d, &c);
+    }
+    device_close(&d);
+}
+
+/* The scores and the probs are packed, and may be the same memory. */
+static void check_softmax(device *d, const attention_case *c, bool in_place, compare_worst *worst)
+{
+    attention_data *data = attention_data_new(c);
+    float *scores = softmax_case_scores(data);
+    const size_t shape[4] = { data->desc.batch, data->desc.heads, data->query_len, data->key_len };
+    const device_tensor to = device_output(d, shape, NULL, sizeof(float));
+    device_tensor from = to;
+    if (in_place)
+        device_write(d, &to, scores);
+    else
+        from = device_input(d, shape, NULL, sizeof(float), scores);
+    attention_tensors tensors = { .args = { .query_len = c->query_len, .key_len = c->key_len } };
+    attention_place_options(d, data, &tensors);
+    tensors.args.probs = device_arg(&to);
+    const mha_tensor source = device_arg(&from);
+
+    mha_softmax *softmax = NULL;
+    cr_assert_eq(mha_softmax_create(&softmax, d->context, &c->desc), MHA_OK, "%s: %s", data->name,
+                 d->sentence);
+    const mha_call call = device_call(d, mha_softmax_workspace(softmax));
+    cr_assert_eq(mha_softmax_enqueue(softmax, &source, &tensors.args, &call), MHA_OK, "%s: %s",
+                 data->name, d->sentence);
+    mha_softmax_destroy(&softmax);
+    device_read(d, &to, data->probs);
+    if (data->desc.uses & MHA_USES_LSE)
+        device_read(d, &tensors.lse, data->lse);
+    device_expect_guards(d, data->name);
+    softmax_case_compare(data, scores, worst);
+    free(scores);
+    attention_data_free(data);
+    device_forget(d);
+}
+
+Test(parts, softmax)
+{
+    enum {
+        CASES = 6 * SOFTMAX_RULES
+    };
+    device d;
+    compare_worst worst = { 0 };
+    device_open(&d);
+    for (uint64_t n = 0; n < CASES; n++) {
+        /* The same seeds as the kernel's test, whose programs are kept. */
+        attention_case c = softmax_case_pick(600 + n, softmax_rules[n % SOFTMAX_RULES]);
+        c.lengths_on_device = n / SOFTMAX_RULES % 2;
+        check_softmax(&d, &c, n % 3 == 0, &worst);
+    }
+    compare_log("softmax", CASES, &worst);
+    device_close(&d);
+}
+
+/* Nothing to do is no error. */
+Test(parts, softmax_of_nothing)
+{
+    static const attention_case cases[] = {
+        { .desc = { ATTENTION_SIZES(0, 2, 3, 4, 1) } },
+        { .desc = { ATTENTION_SIZES(2, 2, 0, 4, 1) } },
+        { .desc = { ATTENTION_SIZES(2, 2, 3, 0, 1) } },
+    };
+    device d;
+    compare_worst worst = { 0 };
+    device_open(&d);
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
+        attention_case c = cases[n];
+        c.desc.uses = MHA_USES_PROBS | MHA_USES_LSE;
+        check_softmax(&d, &c, false, &worst);
+    }
+    device_close(&d);
+}

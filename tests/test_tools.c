@@ -178,6 +178,7 @@ Test(tools, bad_options_show_the_usage)
         { "mha-bench", { "--gemm", "nobody" }, "nobody" },
         { "mha-bench", { "--gemm", "" }, "--gemm" },
         { "mha-bench", { "--path", "secret" }, "secret" },
+        { "mha-bench", { "--tiling", "fpga" }, "fpga" },
         { "mha-bench", { "--projection", "nobody" }, "nobody" },
         { "mha-bench", { "--min-time", "soon" }, "soon" },
         { "mha-bench", { "--min-time", "-1" }, "-1" },
@@ -191,6 +192,7 @@ Test(tools, bad_options_show_the_usage)
         { "mha-check", { "--device" }, "device" },
         { "mha-check", { "--gemm", "nobody", "." }, "nobody" },
         { "mha-check", { "--path", "", "." }, "--path" },
+        { "mha-check", { "--tiling", "", "." }, "--tiling" },
         { "mha-check", { NULL }, "no DIR is given" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -225,8 +227,8 @@ Test(tools, help_version_and_devices)
         expect_nothing("stderr", err_text);
         expect_in("stdout", out_text, "usage: ");
         for (const char *const *name =
-                 (const char *const[]){ "--device", "--list-devices", "--path", "--gemm",
-                                        "--verbose", NULL };
+                 (const char *const[]){ "--device", "--list-devices", "--path", "--tiling",
+                                        "--gemm", "--verbose", NULL };
              *name; name++)
             expect_in("stdout", out_text, *name);
         expect_code(RUN(tools[i], "--version"), 0);
@@ -334,6 +336,27 @@ Test(tools, a_failing_problem_is_named)
     expect_in("stdout", out_text, "MHA_TOO_LARGE\n");
     expect_in("stdout", out_text, "ok\n");
     expect_in("stderr", err_text, "b4h64q1000000k1000000d64");
+}
+
+/* What the path that was asked for cannot do is skipped, and the reason printed. */
+Test(tools, a_path_that_cannot)
+{
+    static const char why[] = "it never stores the scores";
+    expect_code(RUN("mha-bench", "--csv", "--verify", "--path", "streaming", "--tiling", "cpu",
+                    "b1h1q2k2d4p", "b1h1q2k2d4ntbf16"),
+                0);
+    expect_in("stdout", out_text, "b1h1q2k2d4p,");
+    expect_in("stdout", out_text, ",skipped\n");
+    expect_in("stdout", out_text, ",streaming,");
+    expect_in("stdout", out_text, ",ok\n");
+    expect_in("stderr", err_text, why);
+    expect_code(RUN("mha-check", "--path", "streaming", TESTS_DIR "/cases/seed/seed_base",
+                    TESTS_DIR "/cases/regress/h36_head_dim_20_keys_65"),
+                0);
+    expect_in("stdout", out_text, why);
+    expect_last_line("1 passed, 0 failed, 1 skipped");
+    expect_code(RUN("mha-check", "--path", "composed", TESTS_DIR "/cases/seed/seed_base"), 0);
+    expect_last_line("1 passed, 0 failed, 0 skipped");
 }
 
 Test(tools, an_unknown_device_is_named)

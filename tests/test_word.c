@@ -47,6 +47,24 @@ Test(word, options_of_an_attention)
                                  MHA_USES_WINDOW_RIGHT | MHA_USES_PROBS | MHA_USES_LSE);
 }
 
+Test(word, more_options_of_an_attention)
+{
+    const problem parsed = parse("b1h8q7k9d64PASntbf16tkf16");
+    const mha_attention_desc *desc = &parsed.desc.attention;
+    cr_assert_eq(desc->uses, MHA_USES_KEY_STARTS | MHA_USES_ALIBI | MHA_USES_SINKS);
+    cr_assert_eq(desc->diagonal, MHA_TOP_LEFT);
+    cr_assert_eq(desc->type, MHA_BFLOAT16);
+    cr_assert_eq(desc->key_value_type, MHA_FLOAT16);
+    cr_assert_eq(desc->output_type, MHA_TYPE_DEFAULT);
+    cr_assert(parsed.is_merged);
+    const problem plain = parse("b1h8q7k9d64tf16");
+    cr_assert_eq(plain.desc.attention.type, MHA_FLOAT16);
+    cr_assert_eq(plain.desc.attention.key_value_type, MHA_TYPE_DEFAULT);
+    cr_assert(!plain.is_merged);
+    cr_assert_eq(parse("b1h8q7k9d64tf16tkf32").desc.attention.key_value_type, MHA_FLOAT32);
+    cr_assert_eq(parse("b1h8q7k9d64mbktbf16").desc.attention.type, MHA_BFLOAT16);
+}
+
 Test(word, a_layer)
 {
     const problem parsed = parse("layer-b8h8q3k5e512v24iq96ik80iv72o64BTMxe");
@@ -75,6 +93,8 @@ Test(word, diagonal)
         { "b1h1q1k1d1c", MHA_TOP_LEFT },         { "b1h1q1k1d1cb", MHA_BOTTOM_RIGHT },
         { "b1h1q1k1d1wl0", MHA_TOP_LEFT },       { "b1h1q1k1d1wr3", MHA_TOP_LEFT },
         { "b1h1q1k1d1wbwl0", MHA_BOTTOM_RIGHT }, { "b1h1q1k1d1cwl3", MHA_TOP_LEFT },
+        { "b1h1q1k1d1A", MHA_TOP_LEFT },         { "b1h1q1k1d1wbA", MHA_BOTTOM_RIGHT },
+        { "b1h1q1k1d1Acb", MHA_BOTTOM_RIGHT },   { "b1h1q1k1d1Scb", MHA_BOTTOM_RIGHT },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         cr_assert_eq(parse(cases[i].word).desc.attention.diagonal, cases[i].diagonal, "%s",
@@ -94,6 +114,10 @@ Test(word, canonical)
         { "b1h1q1k1d1mbhqka", "b1h1q1k1d1ma" },
         { "b1h1q1k1d1mqwl0", "b1h1q1k1d1wl0mq" },
         { "b1h1q1k1d1s16777216", "b1h1q1k1d1s16777216" },
+        { "b1h1q1k1d1tkf16tbf16nSAPwb", "b1h1q1k1d1wbPASntbf16tkf16" },
+        { "b1h1q1k1d1tkf32tf16cb", "b1h1q1k1d1cbtf16tkf32" },
+        { "b1h1q1k1d1tkbf16pLP", "b1h1q1k1d1LPptkbf16" },
+        { "layer-b2h5q4k6e100SAPcb", "layer-b2h5q4k6e100cbPAS" },
         { "layer-b2h5q4k6e100", "layer-b2h5q4k6e100" },
         { "layer-b2h5q4k6e100exMTBo1iv2ik3iq4", "layer-b2h5q4k6e100iq4ik3iv2o1BTMxe" },
     };
@@ -150,7 +174,16 @@ Test(word, refusals)
         { "b2h5q4k6d20mkb", 14, "no option" },
         { "b2h5q4k6d20wb", 12, "neither" },
         { "b2h5q4k6d20wl3wbc", 15, "cb" },
+        { "b2h5q4k6d20Swb", 13, "neither" },
         { "b2h5q4k6d20B", 12, "for layers only" },
+        { "b2h5q4k6d20t", 12, "no option" },
+        { "b2h5q4k6d20tf32", 12, "no option" },
+        { "b2h5q4k6d20f16", 12, "no option" },
+        { "b2h5q4k6d20tf16tbf16", 16, "already at character 12" },
+        { "b2h5q4k6d20tf16tkf16tkf32", 21, "already at character 16" },
+        { "b2h5q4k6d20nn", 13, "already at character 12" },
+        { "layer-b2h5q4k6e100n", 19, "for attentions only" },
+        { "layer-b2h5q4k6e100tf16", 19, "for attentions only" },
         { "b2h5q4k6d20s1.5", 14, "no option" },
         { "layer-b2h5q4k6d20", 15, "the model width" },
         { "layer-b2h5q4k6e100e512", 20, "no option" },

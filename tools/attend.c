@@ -236,21 +236,14 @@ void attend_see_ranges(check *self, attend *call, const case_tensor *end_start)
 {
     if (!end_start || check_stopped(self))
         return;
-    const size_t batch = call->desc.batch, keys = call->desc.key_len;
-    unsigned char *const bytes = malloc(batch * keys + 1);
-    if (!bytes || end_start->rank != 1 || end_start->shape[0] != 2 * batch || end_start->strided)
-        check_fail(self, "%s is not [2 * batch], or the host is out of memory", end_start->name);
-    for (size_t b = 0; b < batch && !check_stopped(self); b++) {
-        const double end = case_type_value(end_start->type, end_start->data, b);
-        const double start = case_type_value(end_start->type, end_start->data, batch + b);
-        for (size_t key = 0; key < keys; key++)
-            bytes[b * keys + key] = (double)key >= start && (double)key < end;
+    const size_t batch = call->desc.batch;
+    if (end_start->rank != 1 || end_start->count != 2 * batch || end_start->strided) {
+        check_fail(self, "%s is not [2 * batch]", end_start->name);
+        return;
     }
-    const size_t shape[4] = { batch, 1, 1, keys };
-    if (!check_stopped(self))
-        use_mask(self, call, end_start->name, shape,
-                 check_made_input(self, end_start->name, CASE_UINT8, bytes, batch * keys));
-    free(bytes);
+    call->desc.uses |= MHA_USES_KEY_LENGTHS | MHA_USES_KEY_STARTS;
+    call->args.key_lengths = check_lengths(self, end_start, 0, batch);
+    call->args.key_starts = check_lengths(self, end_start, batch, batch);
 }
 
 void attend_see_lengths(check *self, attend *call, const case_tensor *lengths)
@@ -262,10 +255,10 @@ void attend_see_lengths(check *self, attend *call, const case_tensor *lengths)
         check_fail(self, "%s is neither [batch] nor [batch][query_len]", lengths->name);
     if (per_query) {
         call->desc.uses |= MHA_USES_KEY_LENGTHS_PER_QUERY;
-        call->args.key_lengths_per_query = check_lengths(self, lengths);
+        call->args.key_lengths_per_query = check_lengths(self, lengths, 0, lengths->count);
     } else {
         call->desc.uses |= MHA_USES_KEY_LENGTHS;
-        call->args.key_lengths = check_lengths(self, lengths);
+        call->args.key_lengths = check_lengths(self, lengths, 0, lengths->count);
     }
 }
 
@@ -287,15 +280,32 @@ void attend_give_output(check *self, attend *call, const char *name, bool heads_
     call->args.output.strides[3] = 1;
 }
 
+/* The matrix [batch][heads][query_len][key_len] of that name, in the type that the case gives it.
+ */
+static mha_tensor give_matrix(check *self, attend *call, const char *name, uint64_t bit,
+                              size_t heads)
+{
+    mha_attention_desc *const desc = &call->desc;
+    const case_type type = check_output_type(self, name, CASE_FLOAT32);
+    desc->uses |= bit;
+    desc->scores_type = check_type(self, type);
+    return check_output(self, name, type,
+                        desc->batch * desc->heads * desc->query_len * desc->key_len, heads);
+}
+
 void attend_give_probs(check *self, attend *call, const char *name, bool mean)
 {
-    const mha_attention_desc *const desc = &call->desc;
+    if (case_output(self->file, name))
+        call->args.probs =
+            give_matrix(self, call, name, MHA_USES_PROBS, mean ? call->desc.heads : 1);
+}
+
+void attend_give_scores(check *self, attend *call, const char *name, mha_scores_stage stage)
+{
     if (!case_output(self->file, name))
         return;
-    call->desc.uses |= MHA_USES_PROBS;
-    call->args.probs = check_output(self, name, CASE_FLOAT32,
-                                    desc->batch * desc->heads * desc->query_len * desc->key_len,
-                                    mean ? desc->heads : 1);
+    call->desc.scores_stage = stage;
+    call->args.scores = give_matrix(self, call, name, MHA_USES_SCORES, 1);
 }
 
 void attend_give_lse(check *self, attend *call, const char *name)
@@ -313,6 +323,7 @@ void attend_run(check *self, attend *call)
     if (!check_ready(self))
         return;
     call->desc.path = self->setup->path;
+    call->desc.tiling = self->setup->tiling;
     call->desc.gemm = self->setup->gemm;
     mha_attention *attention = NULL;
     check_status(self, mha_attention_create(&attention, self->setup->context, &call->desc),

@@ -41,9 +41,10 @@ void attend_see_ranges(check *self, attend *call, const case_tensor *end_start);
 void attend_see_lengths(check *self, attend *call, const case_tensor *lengths);
 
 /* The output of that name: laid out as the queries are, probabilities (the case wants their mean
- * over the heads: `mean`), or lse. The latter two only where the case wants them. */
+ * over the heads: `mean`), scores, or lse. The last three only where the case wants them. */
 void attend_give_output(check *self, attend *call, const char *name, bool heads_apart);
 void attend_give_probs(check *self, attend *call, const char *name, bool mean);
+void attend_give_scores(check *self, attend *call, const char *name, mha_scores_stage stage);
 void attend_give_lse(check *self, attend *call, const char *name);
 
 /* Makes the attention, enqueues it once and destroys it. */

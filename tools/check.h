@@ -23,6 +23,7 @@ typedef struct check_setup {
     mha_context *context;
     cl_command_queue queue;
     mha_path path;       /* of every attention */
+    mha_tiling tiling;   /* of the streaming path */
     mha_gemm_by gemm;    /* of every product */
     char sentence[1024]; /* the last error message, which the context's log callback leaves here */
 } check_setup;
@@ -98,8 +99,9 @@ mha_tensor check_output(check *self, const char *name, case_type type, size_t co
 /* The type that the case gives an output, `other` where it lists none of that name. */
 case_type check_output_type(const check *self, const char *name, case_type other);
 
-/* Whole numbers of a tensor as lengths; at most two tensors a case. */
-mha_lengths check_lengths(check *self, const case_tensor *tensor);
+/* `count` whole numbers of a packed tensor, from the one at `first`, as lengths; at most twice a
+ * case. */
+mha_lengths check_lengths(check *self, const case_tensor *tensor, size_t first, size_t count);
 
 /* The library's name for an element type. Float64 and integers decide for a skip. */
 mha_type check_type(check *self, case_type type);

@@ -3,6 +3,7 @@
 #include "measure.h"
 
 #include "reference.h"
+#include "stored.h"
 
 #include <float.h>
 #include <math.h>
@@ -36,13 +37,13 @@ static mha_status run_once(const problem_ready *ready, cl_command_queue queue)
 /* What is not written stays NaN, which no comparison passes. */
 static mha_status poison_outputs(const problem_ready *ready, cl_command_queue queue)
 {
-    const float nan = NAN;
+    const cl_ushort nan = 0xffff; /* twice it is a NaN too */
     cl_int status = CL_SUCCESS;
     for (int slot = PROBLEM_OUTPUT; !status && slot < PROBLEM_SLOTS; slot++) {
         const problem_tensor *tensor = &ready->tensors[slot];
         if (tensor->count)
             status = clEnqueueFillBuffer(queue, tensor->memory, &nan, sizeof nan, 0,
-                                         tensor->count * sizeof nan, 0, NULL, NULL);
+                                         tensor->count * tensor->item_bytes, 0, NULL, NULL);
     }
     return status;
 }
@@ -66,6 +67,9 @@ static mha_status run_reference(const problem_ready *ready, double *wanted[NUM_O
         .mask = t[PROBLEM_MASK].host,
         .key_lengths = t[PROBLEM_LENGTHS].host,
         .key_lengths_per_query = t[PROBLEM_LENGTHS_PER_QUERY].host,
+        .key_starts = t[PROBLEM_STARTS].host,
+        .slopes = t[PROBLEM_SLOPES].host,
+        .sinks = t[PROBLEM_SINKS].host,
         .output = wanted[0],
         .probs = wanted[PROBLEM_PROBS - PROBLEM_OUTPUT],
         .lse = wanted[PROBLEM_LSE - PROBLEM_OUTPUT],
@@ -99,20 +103,42 @@ static size_t summed_length(const problem_ready *ready)
     return length;
 }
 
-static measure_error compare(const float *got, const double *want, size_t count, size_t length)
+/* The element that is worst by its limit: what float32 sums may lose, and the rounding of the
+ * result to its type. */
+static measure_error compare(const float *got, const double *want, size_t count, size_t length,
+                             mha_type type)
 {
     double largest = 1; /* the size of the data: outputs are smaller where values cancel out */
-    double error = 0;
+    for (size_t i = 0; i < count; i++)
+        largest = isfinite(want[i]) ? fmax(largest, fabs(want[i])) : largest;
+    const double sums = reference_limit(length, largest);
+    measure_error worst = { .limit = sums };
     for (size_t i = 0; i < count; i++) {
-        if (isinf(want[i])) {
-            error = got[i] == want[i] ? error : INFINITY;
-        } else {
-            const double difference = fabs(got[i] - want[i]);
-            error = isnan(difference) ? INFINITY : fmax(error, difference);
-            largest = fmax(largest, fabs(want[i]));
-        }
+        const double limit = sums + stored_limit(type, want[i]);
+        const double difference = got[i] == want[i] ? 0 : fabs(got[i] - want[i]);
+        const double error = isfinite(difference) ? difference : INFINITY;
+        if (error / limit > worst.error / worst.limit)
+            worst = (measure_error){ .error = error, .limit = limit };
     }
-    return (measure_error){ .error = error, .limit = reference_limit(length, largest) };
+    return worst;
+}
+
+/* Reads an output back into floats in the order of its shape. */
+static mha_status read_output(const problem_tensor *tensor, cl_command_queue queue, float *got)
+{
+    float *const moved = calloc(tensor->count, sizeof *moved);
+    void *const stored = calloc(tensor->count, tensor->item_bytes);
+    cl_int status = MHA_OUT_OF_HOST_MEMORY;
+    if (moved && stored)
+        status = clEnqueueReadBuffer(queue, tensor->memory, CL_TRUE, 0,
+                                     tensor->count * tensor->item_bytes, stored, 0, NULL, NULL);
+    if (!status) {
+        stored_unpack(tensor->type, moved, stored, tensor->count);
+        problem_reorder(tensor, moved, got, false);
+    }
+    free(moved);
+    free(stored);
+    return status;
 }
 
 /* Reads one output back and compares it; keeps the result in *out if it is the worst so far. */
@@ -125,10 +151,10 @@ static mha_status compare_output(const problem_ready *ready, cl_command_queue qu
     float *got = calloc(tensor->count, sizeof *got);
     if (!got)
         return MHA_OUT_OF_HOST_MEMORY;
-    const cl_int status = clEnqueueReadBuffer(queue, tensor->memory, CL_TRUE, 0,
-                                              tensor->count * sizeof *got, got, 0, NULL, NULL);
+    const mha_status status = read_output(tensor, queue, got);
     if (!status) {
-        const measure_error found = compare(got, want, tensor->count, summed_length(ready));
+        const measure_error found =
+            compare(got, want, tensor->count, summed_length(ready), tensor->type);
         if (out->limit == 0 || found.error / found.limit > out->error / out->limit)
             *out = found;
     }
@@ -323,10 +349,11 @@ static double seen_keys(const problem_ready *ready, size_t b, size_t i)
     const mha_attention_desc *d = &ready->desc.attention;
     const int32_t *lengths = ready->tensors[PROBLEM_LENGTHS].host;
     const int32_t *per_query = ready->tensors[PROBLEM_LENGTHS_PER_QUERY].host;
+    const int32_t *starts = ready->tensors[PROBLEM_STARTS].host;
     const int64_t length = lengths ? lengths[b] : (int64_t)d->key_len;
     const int64_t diagonal =
         (int64_t)i + (d->diagonal == MHA_BOTTOM_RIGHT ? length - (int64_t)d->query_len : 0);
-    int64_t first = 0;
+    int64_t first = starts ? starts[b] : 0;
     int64_t end = length;
     if (per_query && per_query[b * d->query_len + i] < end)
         end = per_query[b * d->query_len + i];

@@ -6,8 +6,10 @@
 #include "report.h"
 
 typedef struct measure_error {
-    double error; /* the largest |got - want|; inf where a NaN or a wrong infinity came out */
-    double limit; /* the largest that counts as rounding */
+    /* |got - want| of the element that is worst by its limit; inf where a NaN or a wrong infinity
+     * came out. */
+    double error;
+    double limit; /* the largest that counts as rounding, that to the output's type too */
 } measure_error;
 
 /* Runs the problem once and compares all that it wrote with the reference: of its outputs the one

@@ -23,7 +23,8 @@ static const char help[] =
     "  --list-devices    list the devices, the default one marked *, and end\n"
     "  --report          also print what a bug report needs: library, driver, device and limits,\n"
     "                    and the library's choice of kernels below each case that fails\n"
-    "  --path composed   let every attention store its scores\n"
+    "  --path NAME       of every attention: composed, which stores the scores, or streaming\n"
+    "  --tiling WHO      how the streaming path lays out its work: cpu or gpu\n"
     "  --gemm WHO        who multiplies matrices: clblast or kernel (the library's own)\n"
     "  --only SUBSTRING  run the cases whose name holds SUBSTRING\n"
     "  --verbose         also print the cases that pass, and the library's messages; twice: all\n"
@@ -33,6 +34,7 @@ typedef struct options {
     const char *device;
     const char *only;
     mha_path path;
+    mha_tiling tiling;
     mha_gemm_by gemm;
     int verbose;
     bool report;
@@ -83,6 +85,7 @@ enum {
     LIST,
     REPORT,
     PATH,
+    TILING,
     GEMM,
     VERBOSE,
     ONLY,
@@ -93,7 +96,11 @@ enum {
 /* Takes one option and its word. False: it is not known, or its word is not. */
 static bool take_option(options *out, int option, const char *word)
 {
-    static const char *const paths[] = { "", [MHA_PATH_COMPOSED] = "composed", NULL };
+    static const char *const paths[] = {
+        "", [MHA_PATH_COMPOSED] = "composed", [MHA_PATH_STREAMING] = "streaming", NULL
+    };
+    static const char *const tilings[] = { "", [MHA_TILING_CPU] = "cpu", [MHA_TILING_GPU] = "gpu",
+                                           NULL };
     static const char *const gemms[] = {
         "", [MHA_GEMM_CLBLAST] = "clblast", [MHA_GEMM_KERNEL] = "kernel", NULL
     };
@@ -110,6 +117,9 @@ static bool take_option(options *out, int option, const char *word)
     case PATH:
         out->path = (mha_path)choose("path", word, paths);
         return out->path != MHA_PATH_DEFAULT;
+    case TILING:
+        out->tiling = (mha_tiling)choose("tiling", word, tilings);
+        return out->tiling != MHA_TILING_DEFAULT;
     case GEMM:
         out->gemm = (mha_gemm_by)choose("gemm", word, gemms);
         return out->gemm != MHA_GEMM_DEFAULT;
@@ -128,11 +138,17 @@ static bool take_option(options *out, int option, const char *word)
 static bool read_options(int argc, char **argv, options *out, int *exit_code)
 {
     static const struct option known[] = {
-        { "device", required_argument, NULL, DEVICE }, { "list-devices", no_argument, NULL, LIST },
-        { "report", no_argument, NULL, REPORT },       { "path", required_argument, NULL, PATH },
-        { "gemm", required_argument, NULL, GEMM },     { "verbose", no_argument, NULL, VERBOSE },
-        { "only", required_argument, NULL, ONLY },     { "help", no_argument, NULL, HELP },
-        { "version", no_argument, NULL, VERSION },     { NULL, 0, NULL, 0 },
+        { "device", required_argument, NULL, DEVICE },
+        { "list-devices", no_argument, NULL, LIST },
+        { "report", no_argument, NULL, REPORT },
+        { "path", required_argument, NULL, PATH },
+        { "gemm", required_argument, NULL, GEMM },
+        { "tiling", required_argument, NULL, TILING },
+        { "verbose", no_argument, NULL, VERBOSE },
+        { "only", required_argument, NULL, ONLY },
+        { "help", no_argument, NULL, HELP },
+        { "version", no_argument, NULL, VERSION },
+        { NULL, 0, NULL, 0 },
     };
     *exit_code = 0;
     for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
@@ -291,7 +307,7 @@ static int check_cases(const options *chosen, char **roots)
 {
     run self = {
         .options = chosen,
-        .setup = { .path = chosen->path, .gemm = chosen->gemm },
+        .setup = { .path = chosen->path, .tiling = chosen->tiling, .gemm = chosen->gemm },
         .shows_progress = isatty(STDERR_FILENO),
     };
     folders list = { 0 };

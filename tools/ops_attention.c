@@ -4,6 +4,7 @@
 
 #include "attend.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static size_t read_heads(check *self, const char *key)
@@ -101,11 +102,19 @@ void ops_torch_sdpa(check *self)
     attend_run(self, &call);
 }
 
-/* Modes 0 to 2 give scores of before the softmax; compared or not, the mode changes no Y. */
+/* Mode 3 is the probs, the others are the scores at one stage each. */
 static void give_qk_matmul(check *self, attend *call)
 {
-    if (case_int(self->file, "qk_matmul_output_mode", 0) == 3)
-        attend_give_probs(self, call, "qk_matmul_output", false);
+    static const mha_scores_stage stages[] = { MHA_SCORES_SCALED, MHA_SCORES_CAPPED,
+                                               MHA_SCORES_BIASED };
+    static const char name[] = "qk_matmul_output";
+    const long mode = case_int(self->file, "qk_matmul_output_mode", 0);
+    if (mode < 0 || mode > 3)
+        check_fail(self, "qk_matmul_output_mode %ld is none of 0 to 3", mode);
+    else if (mode == 3)
+        attend_give_probs(self, call, name, false);
+    else
+        attend_give_scores(self, call, name, stages[mode]);
 }
 
 void ops_onnx_attention(check *self)
@@ -127,11 +136,46 @@ void ops_onnx_attention(check *self)
     attend_run(self, &call);
 }
 
+/* Makes the input `name` out of its tensor [batch][len][width] plus the numbers of `bias` from
+ * `first` on: what is bound later under that name is the sum. Returns the end of the numbers. */
+static size_t add_bias(check *self, const char *name, const case_tensor *bias, size_t first)
+{
+    const case_tensor *const tensor = check_need(self, name);
+    if (check_stopped(self))
+        return 0;
+    const size_t width = tensor->shape[tensor->rank - 1];
+    float *const sums = calloc(tensor->count + 1, sizeof *sums);
+    if (!sums)
+        check_fail(self, "the host is out of memory");
+    else if (tensor->rank != 3 || tensor->type != CASE_FLOAT32 || tensor->strided || bias->strided)
+        check_skip(self, "this program adds a bias to packed float32 of three axes only");
+    else if (first + width > bias->count)
+        check_fail(self, "%s is too short for %s", bias->name, name);
+    for (size_t i = 0; i < tensor->count && !check_stopped(self); i++)
+        sums[i] = (float)(case_type_value(tensor->type, tensor->data, i) +
+                          case_type_value(bias->type, bias->data, first + i % width));
+    check_made_input(self, name, CASE_FLOAT32, sums, tensor->count);
+    free(sums);
+    return first + width;
+}
+
+/* ONNX Runtime's bias of projections that were done before, [of query | of key | of value]: no call
+ * of the library adds it, so it is added here. */
+static void add_biases(check *self)
+{
+    const case_tensor *const bias = case_input(self->file, "bias");
+    if (!bias || check_stopped(self))
+        return;
+    const size_t keys = add_bias(self, "query", bias, 0);
+    const size_t values = add_bias(self, "key", bias, keys);
+    if (add_bias(self, "value", bias, values) != bias->count)
+        check_fail(self, "%s does not end with that of value", bias->name);
+}
+
 void ops_multi_head_attention(check *self)
 {
     skip_past(self);
-    if (case_input(self->file, "bias"))
-        check_skip(self, "no call adds a bias to query, key and value that are projected already");
+    add_biases(self);
     attend call = { 0 };
     const size_t heads = read_heads(self, "q_num_heads");
     const size_t kv_heads = read_heads(self, "kv_num_heads");

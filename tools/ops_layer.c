@@ -126,6 +126,7 @@ static void run(check *self, layer *made)
         return;
     made->desc.attention = made->call.desc;
     made->desc.attention.path = self->setup->path;
+    made->desc.attention.tiling = self->setup->tiling;
     made->desc.attention.gemm = made->desc.projection = self->setup->gemm;
     mha_layer *object = NULL;
     check_status(self, mha_layer_create(&object, self->setup->context, &made->desc),

@@ -18,6 +18,9 @@ typedef enum problem_slot {
     PROBLEM_MASK,
     PROBLEM_LENGTHS,
     PROBLEM_LENGTHS_PER_QUERY,
+    PROBLEM_STARTS,
+    PROBLEM_SLOPES,
+    PROBLEM_SINKS,
     PROBLEM_WEIGHT_QUERY,
     PROBLEM_WEIGHT_KEY,
     PROBLEM_WEIGHT_VALUE,
@@ -37,19 +40,25 @@ typedef struct problem_tensor {
     bool used;
     size_t count; /* elements; may be 0 */
     size_t item_bytes;
-    void *host; /* inputs only */
+    mha_type type; /* 0: bytes or integers */
+    /* Inputs only. Of a type: floats that the type holds exactly, in the order of the shape. */
+    void *host;
     cl_mem memory;
+    size_t shape[4]; /* of a merged one: memory is [0][2][1][3], and so are its strides */
+    bool is_merged;
 } problem_tensor;
 
 typedef struct problem_options {
     uint64_t seed;
     mha_path path;
+    mha_tiling tiling;
     mha_gemm_by gemm;
     mha_gemm_by projection;
 } problem_options;
 
 typedef struct problem_ready {
     bool is_layer;
+    bool is_merged;      /* of an attention */
     bool is_self;        /* of a layer: query, key and value are one tensor */
     mha_layer_desc desc; /* with the options, and no 0 that stands for a size */
     mha_context *context;
@@ -68,6 +77,9 @@ void problem_close(problem_ready **self);
 /* Queues the problem once. `stage` may be NULL. */
 mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mha_stage_fn *stage,
                            void *stage_data);
+
+/* Floats in the order of a tensor's shape into the order of its memory, or back. */
+void problem_reorder(const problem_tensor *tensor, const float *from, float *to, bool into_memory);
 
 /* What the library says of its choices. The caller frees it; NULL without memory. */
 char *problem_explain(const problem_ready *self);

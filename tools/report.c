@@ -23,7 +23,8 @@ bool report_is_wrong(const report_result *result)
 /* One word for how it went. */
 static const char *outcome(const report_result *result)
 {
-    return result->failure           ? result->failure
+    return result->is_skipped        ? "skipped"
+           : result->failure         ? result->failure
            : report_is_wrong(result) ? "WRONG"
            : result->is_verified     ? "ok"
                                      : "unverified";

@@ -23,6 +23,7 @@ typedef struct report_stage {
 typedef struct report_result {
     const char *problem; /* its word */
     const char *path;
+    bool is_skipped;     /* the path that was asked for cannot do the problem */
     const char *failure; /* NULL, or the name of the status that ended the problem early */
     bool is_timed;       /* the times, rates and stages count */
     double min_ms, median_ms;

@@ -6,36 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* clang-format off */
-const char word_grammar[] =
-    "A word names a problem. Sizes come first, in this order:\n"
-    "  b2h8q128k128d64         an attention: batch, heads, query length, key length, head dim\n"
-    "  layer-b2h8q128k128e512  a whole layer: the same, but the model width, of all heads at once\n"
-    "Then follow any of these, in any order:\n"
-    "  g2         2 heads of keys and of values, shared by groups of query heads; else as many\n"
-    "  v80        dim of a head's values; else that of its keys\n"
-    "  c, cb      causal, with the diagonal at the top left, or at the bottom right\n"
-    "  wl16, wr0  a window of 16 keys before the diagonal, of 0 keys after it\n"
-    "  wb         the diagonal of a window without c is at the bottom right, else at the top left\n"
-    "  l          random key lengths, one for each batch\n"
-    "  L          random key lengths, one for each query\n"
-    "  m, mbk     a random bool mask with all axes (b h q k), or with these only\n"
-    "  a, ahqk    a random bias, added to the scores, likewise\n"
-    "  s30        softcap 30\n"
-    "  p          the probs are written too\n"
-    "  e          the logarithm of each row's sum of exponentials is written too\n"
-    "and for a layer\n"
-    "  iq96, ik96, iv96\n"
-    "             width of the queries, keys, values that come in; else as the one before,\n"
-    "             the first as the model width\n"
-    "  o96        width of the output; else that of the queries that come in\n"
-    "  B          all projections add a bias\n"
-    "  T          weights are stored out x in, as PyTorch does; else in x out\n"
-    "  M          the merged heads are the output, without a projection\n"
-    "  x          cross-attention: queries, keys and values are three tensors; else they are one\n"
-    "             where their lengths and widths agree\n";
-/* clang-format on */
-
 #define LAYER_PREFIX "layer-"
 #define AXIS_COUNT 4
 
@@ -48,8 +18,9 @@ typedef enum part_kind {
     PART_AXES,     /* the axes that a mask or bias has, into an unsigned of the problem */
     PART_CAUSAL,   /* may be followed by "b" */
     PART_DIAGONAL, /* of a window */
-    PART_CROSS,
-    PART_LETTER /* bits only */
+    PART_FLAG,     /* a bool of the problem */
+    PART_TYPE,     /* an mha_type of the problem */
+    PART_LETTER    /* bits only */
 } part_kind;
 
 typedef enum part_place {
@@ -68,9 +39,12 @@ typedef struct word_part {
     size_t least; /* the smallest number */
     uint64_t uses;
     unsigned flags;
+    mha_type type;
 } word_part;
 
 #define ATTENTION(member) .field = offsetof(problem, desc.attention.member)
+#define TYPE(member, letters_type) \
+    IN_ATTENTION, .kind = PART_TYPE, ATTENTION(member), .type = (letters_type)
 #define LAYER(member) .place = IN_LAYER, .field = offsetof(problem, desc.member)
 #define FLAG(bits) .kind = PART_LETTER, .place = IN_LAYER, .flags = (bits)
 #define USES(bits) .kind = PART_LETTER, .uses = (bits)
@@ -96,15 +70,24 @@ static const word_part parts[] = {
     { "wb", "the window's diagonal", .kind = PART_DIAGONAL },
     { "l", "key lengths", USES(MHA_USES_KEY_LENGTHS) },
     { "L", "key lengths of each query", USES(MHA_USES_KEY_LENGTHS_PER_QUERY) },
+    { "P", "key starts", USES(MHA_USES_KEY_STARTS) },
     { "m", "a mask", .kind = PART_AXES, ATTENTION(mask_broadcast), .uses = MHA_USES_MASK },
     { "a", "a bias", .kind = PART_AXES, ATTENTION(bias_broadcast), .uses = MHA_USES_BIAS },
     { "s", "the softcap", .kind = PART_SOFTCAP, .least = 1 },
+    { "A", "ALiBi", USES(MHA_USES_ALIBI) },
+    { "S", "sinks", USES(MHA_USES_SINKS) },
     { "B", "biases of projections", FLAG(MHA_LAYER_BIAS_ALL) },
     { "T", "weights out x in", FLAG(MHA_LAYER_OUT_IN) },
     { "M", "merged heads as output", FLAG(MHA_LAYER_MERGED_OUTPUT) },
-    { "x", "cross-attention", IN_LAYER, .kind = PART_CROSS },
+    { "x", "cross-attention", IN_LAYER, .kind = PART_FLAG, .field = offsetof(problem, is_cross) },
     { "p", "probs", USES(MHA_USES_PROBS) },
     { "e", "lse", USES(MHA_USES_LSE) },
+    { "n", "merged heads", IN_ATTENTION, .kind = PART_FLAG, .field = offsetof(problem, is_merged) },
+    { "tf16", "the type", TYPE(type, MHA_FLOAT16) },
+    { "tbf16", "the type", TYPE(type, MHA_BFLOAT16) },
+    { "tkf16", "the type of keys", TYPE(key_value_type, MHA_FLOAT16) },
+    { "tkbf16", "the type of keys", TYPE(key_value_type, MHA_BFLOAT16) },
+    { "tkf32", "the type of keys", TYPE(key_value_type, MHA_FLOAT32) },
 };
 
 #define PART_COUNT (sizeof parts / sizeof parts[0])
@@ -214,8 +197,11 @@ static bool read_value(parser *p, const word_part *part)
     case PART_DIAGONAL:
         p->out->desc.attention.diagonal = MHA_BOTTOM_RIGHT;
         return true;
-    case PART_CROSS:
-        p->out->is_cross = true;
+    case PART_FLAG:
+        memcpy(field, &(const bool){ true }, sizeof(bool));
+        return true;
+    case PART_TYPE:
+        memcpy(field, &part->type, sizeof part->type);
         return true;
     case PART_LETTER:
     default:
@@ -253,17 +239,28 @@ static bool read_required(parser *p)
     return true;
 }
 
+/* Where a part that says the same thing began, or NULL: itself, or a type of the same tensors. */
+static const char *find_same(const parser *p, size_t index)
+{
+    for (size_t i = 0; i < PART_COUNT; i++)
+        if (p->found[i] && (i == index || (parts[i].type && parts[index].type &&
+                                           parts[i].field == parts[index].field)))
+            return p->found[i];
+    return NULL;
+}
+
 static bool read_option(parser *p)
 {
     for (size_t i = 0; i < PART_COUNT; i++) {
         if (parts[i].required || !starts_with(p->next, parts[i].letters))
             continue;
         if (!fits(&parts[i], p->out))
-            return refuse(p, p->next, "\"%s\", %s, is for layers only", parts[i].letters,
-                          parts[i].name);
-        if (p->found[i])
+            return refuse(p, p->next, "\"%s\", %s, is for %s only", parts[i].letters, parts[i].name,
+                          parts[i].place == IN_LAYER ? "layers" : "attentions");
+        const char *const before = find_same(p, i);
+        if (before)
             return refuse(p, p->next, "\"%s\", %s, is there already at character %td",
-                          parts[i].letters, parts[i].name, p->found[i] - p->word + 1);
+                          parts[i].letters, parts[i].name, before - p->word + 1);
         return read_part(p, i);
     }
     return refuse(p, p->next, "no option begins with \"%s\"", p->next);
@@ -272,17 +269,17 @@ static bool read_option(parser *p)
 /* Says where the diagonal lies, if there is one to say it of. */
 static bool settle_diagonal(parser *p)
 {
-    const uint64_t windows = MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT;
+    const uint64_t followers = MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT | MHA_USES_ALIBI;
     mha_attention_desc *desc = &p->out->desc.attention;
     for (size_t i = 0; i < PART_COUNT; i++) {
         if (parts[i].kind != PART_DIAGONAL || !p->found[i])
             continue;
         if (desc->uses & MHA_USES_CAUSAL)
             return refuse(p, p->found[i], "with causal write \"cb\" instead");
-        if (!(desc->uses & windows))
-            return refuse(p, p->found[i], "there is neither \"wl\" nor \"wr\"");
+        if (!(desc->uses & followers))
+            return refuse(p, p->found[i], "there is neither \"wl\" nor \"wr\" nor \"A\"");
     }
-    if (desc->uses & (windows | MHA_USES_CAUSAL) && desc->diagonal == MHA_DIAGONAL_NONE)
+    if (desc->uses & (followers | MHA_USES_CAUSAL) && desc->diagonal == MHA_DIAGONAL_NONE)
         desc->diagonal = MHA_TOP_LEFT;
     return true;
 }
@@ -341,19 +338,26 @@ static void print_axes(printer *p, unsigned broadcast)
 static bool is_there(const word_part *part, const problem *subject)
 {
     const mha_attention_desc *desc = &subject->desc.attention;
+    const char *const field = (const char *)subject + part->field;
     size_t number;
+    bool flag;
+    mha_type type;
     if (part->uses || part->flags)
         return desc->uses & part->uses || subject->desc.flags & part->flags;
     switch (part->kind) {
     case PART_NUMBER:
-        memcpy(&number, (const char *)subject + part->field, sizeof number);
+        memcpy(&number, field, sizeof number);
         return number || part->required;
     case PART_SOFTCAP:
         return desc->softcap != 0;
     case PART_DIAGONAL:
         return desc->diagonal == MHA_BOTTOM_RIGHT && !(desc->uses & MHA_USES_CAUSAL);
-    case PART_CROSS:
-        return subject->is_cross;
+    case PART_FLAG:
+        memcpy(&flag, field, sizeof flag);
+        return flag;
+    case PART_TYPE:
+        memcpy(&type, field, sizeof type);
+        return type == part->type;
     default:
         return false;
     }

@@ -10,6 +10,7 @@
 typedef struct problem {
     bool is_layer;       /* else only desc.attention counts */
     bool is_cross;       /* of a layer: query, key and value are three tensors, not one */
+    bool is_merged;      /* of an attention: its tensors are [batch][len][heads][dim] */
     mha_layer_desc desc; /* fields that the word leaves out are 0 */
 } problem;
 

@@ -1,0 +1,101 @@
+/* An OpenCL layer that makes a small device of any: 32 KiB of local memory and work-groups of 256.
+ * It says so in clGetDeviceInfo, and it means it: a launch that needs more fails. SMALL_DEVICE=gpu
+ * also calls it a GPU; SMALL_DEVICE=silent lets the device say its true limits, and still fails
+ * launches. Use: OPENCL_LAYERS=libmha-small-device.so PROGRAM. */
+#define CL_TARGET_OPENCL_VERSION 300
+#include <CL/cl_layer.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LOCAL_BYTES = 32768,
+    GROUP = 256
+};
+
+static const struct _cl_icd_dispatch *next;
+static struct _cl_icd_dispatch mine;
+
+static int mode_is(const char *mode)
+{
+    const char *given = getenv("SMALL_DEVICE");
+    return given && !strcmp(given, mode);
+}
+
+static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info name, size_t size,
+                                          void *value, size_t *needed)
+{
+    const cl_int error = next->clGetDeviceInfo(device, name, size, value, needed);
+    if (error || !value || mode_is("silent"))
+        return error;
+    if (name == CL_DEVICE_LOCAL_MEM_SIZE)
+        memcpy(value, &(cl_ulong){ LOCAL_BYTES }, sizeof(cl_ulong));
+    if (name == CL_DEVICE_MAX_WORK_GROUP_SIZE)
+        memcpy(value, &(size_t){ GROUP }, sizeof(size_t));
+    if (name == CL_DEVICE_MAX_WORK_ITEM_SIZES && size >= 3 * sizeof(size_t))
+        memcpy(value, (size_t[3]){ GROUP, GROUP, GROUP }, 3 * sizeof(size_t));
+    if (name == CL_DEVICE_TYPE && mode_is("gpu"))
+        memcpy(value, &(cl_device_type){ CL_DEVICE_TYPE_GPU }, sizeof(cl_device_type));
+    return error;
+}
+
+static cl_ulong local_bytes_of(cl_kernel kernel, cl_command_queue queue)
+{
+    cl_device_id device = NULL;
+    cl_ulong bytes = 0;
+    if (next->clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof device, &device, NULL) ||
+        next->clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_LOCAL_MEM_SIZE, sizeof bytes,
+                                       &bytes, NULL))
+        return 0;
+    return bytes;
+}
+
+static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_uint dims,
+                                         const size_t *offset, const size_t *global,
+                                         const size_t *local, cl_uint num_waits,
+                                         const cl_event *waits, cl_event *event)
+{
+    size_t items = 1;
+    for (cl_uint i = 0; local && i < dims; i++)
+        items *= local[i];
+    if (items > GROUP) {
+        fprintf(stderr, "small device: a work-group of %zu\n", items);
+        return CL_INVALID_WORK_GROUP_SIZE;
+    }
+    const cl_ulong bytes = local_bytes_of(kernel, queue);
+    if (bytes > LOCAL_BYTES) {
+        fprintf(stderr, "small device: %llu bytes of local memory\n", (unsigned long long)bytes);
+        return CL_OUT_OF_RESOURCES;
+    }
+    return next->clEnqueueNDRangeKernel(queue, kernel, dims, offset, global, local, num_waits,
+                                        waits, event);
+}
+
+CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info name, size_t size, void *value,
+                                               size_t *needed)
+{
+    const cl_layer_api_version version = CL_LAYER_API_VERSION_100;
+    if (name != CL_LAYER_API_VERSION || (value && size < sizeof version))
+        return CL_INVALID_VALUE;
+    if (value)
+        memcpy(value, &version, sizeof version);
+    if (needed)
+        *needed = sizeof version;
+    return CL_SUCCESS;
+}
+
+CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint num_entries,
+                                            const struct _cl_icd_dispatch *target,
+                                            cl_uint *num_entries_ret,
+                                            const struct _cl_icd_dispatch **layer)
+{
+    /* The loader's table may be older, and shorter, than this header's. */
+    const size_t bytes = num_entries * sizeof(void *);
+    memcpy(&mine, target, bytes < sizeof mine ? bytes : sizeof mine);
+    next = target;
+    mine.clGetDeviceInfo = get_device_info;
+    mine.clEnqueueNDRangeKernel = enqueue_kernel;
+    *layer = &mine;
+    *num_entries_ret = num_entries;
+    return CL_SUCCESS;
+}

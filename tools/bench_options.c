@@ -1,0 +1,224 @@
+/* What mha-bench is asked for. */
+#define _POSIX_C_SOURCE 200809L
+#include "bench_options.h"
+
+#include "word.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char bench_tool[] = "mha-bench";
+const char bench_usage[] = "usage: mha-bench [options] [WORD...]\n";
+
+/* clang-format off */
+static const char help[] =
+    "Verifies problems against a double precision reference and times them on a device. Without a\n"
+    "WORD: a small sweep of all kinds.\n"
+    "\n"
+    "  --list-devices           list the devices, the default one marked *, and end\n"
+    "  --device WORD            cpu, gpu, accelerator, PLATFORM:DEVICE as listed, part of a name\n"
+    "  --verify                 verify only; the exit code is 1 if an error is beyond rounding\n"
+    "  --speed                  time only; without either option both are done\n"
+    "  --path composed|streaming\n"
+    "                           this path, not the library's choice; what it cannot do is skipped\n"
+    "  --tiling cpu|gpu         how the streaming path lays out its work\n"
+    "  --gemm clblast|kernel    who does the products of the composed path\n"
+    "  --projection clblast|kernel\n"
+    "                           who does the projections of a layer\n"
+    "  --explain                print what the library says of its choices\n"
+    "  --min-time SECONDS       a run repeats the call for so long (0.02); 9 runs are made\n"
+    "  --seed N                 of the random data (1)\n"
+    "  --csv, --json            print one table, or one array, with nothing else\n"
+    "  --verbose                print the library's messages; twice: all of them\n"
+    "  --help, --version\n"
+    "\n"
+    "GFLOP/s counts the query-key pairs that lengths, causal and windows leave, and projections.\n"
+    "GB/s counts each input and output once. Both are of the fastest run. A stage's time is the\n"
+    "shortest of several calls in a profiling queue.\n"
+    "\n";
+/* clang-format on */
+
+static bool choose(const char *option, const char *word, const char *const words[], int *value)
+{
+    for (int i = 1; words[i]; i++) {
+        if (!strcmp(word, words[i])) {
+            *value = i;
+            return true;
+        }
+    }
+    fprintf(stderr, "%s: --%s %s: not known\n%s", bench_tool, option, word, bench_usage);
+    return false;
+}
+
+static bool choose_gemm(const char *option, const char *word, mha_gemm_by *by)
+{
+    /* By their values. */
+    static const char *const words[] = {
+        "", [MHA_GEMM_CLBLAST] = "clblast", [MHA_GEMM_KERNEL] = "kernel", NULL
+    };
+    int value = 0;
+    if (!choose(option, word, words, &value))
+        return false;
+    *by = (mha_gemm_by)value;
+    return true;
+}
+
+static bool choose_path(const char *word, mha_path *path)
+{
+    static const char *const words[] = {
+        "", [MHA_PATH_COMPOSED] = "composed", [MHA_PATH_STREAMING] = "streaming", NULL
+    };
+    int value = 0;
+    if (!choose("path", word, words, &value))
+        return false;
+    *path = (mha_path)value;
+    return true;
+}
+
+static bool choose_tiling(const char *word, mha_tiling *tiling)
+{
+    static const char *const words[] = { "", [MHA_TILING_CPU] = "cpu", [MHA_TILING_GPU] = "gpu",
+                                         NULL };
+    int value = 0;
+    if (!choose("tiling", word, words, &value))
+        return false;
+    *tiling = (mha_tiling)value;
+    return true;
+}
+
+static bool read_seconds(const char *word, double *seconds)
+{
+    char *end;
+    *seconds = strtod(word, &end);
+    if (end != word && !*end && *seconds >= 0 && *seconds <= 1e6)
+        return true;
+    fprintf(stderr, "%s: --min-time %s: not a number of seconds\n%s", bench_tool, word,
+            bench_usage);
+    return false;
+}
+
+static bool read_seed(const char *word, uint64_t *seed)
+{
+    char *end;
+    errno = 0;
+    *seed = strtoull(word, &end, 10);
+    if (*word >= '0' && *word <= '9' && !*end && !errno)
+        return true;
+    fprintf(stderr, "%s: --seed %s: not a whole number\n%s", bench_tool, word, bench_usage);
+    return false;
+}
+
+static void print_version(void)
+{
+    const unsigned version = mha_version();
+    printf("%s %d.%d.%d (libmha %u.%u.%u)\n", bench_tool, MHA_VERSION_MAJOR, MHA_VERSION_MINOR,
+           MHA_VERSION_PATCH, version >> 16, version >> 8 & 255, version & 255);
+}
+
+enum {
+    LIST_DEVICES = 1,
+    DEVICE,
+    VERIFY,
+    SPEED,
+    PATH,
+    TILING,
+    GEMM,
+    PROJECTION,
+    EXPLAIN,
+    MIN_TIME,
+    SEED,
+    CSV,
+    JSON,
+    VERBOSE,
+    HELP,
+    VERSION
+};
+
+/* One option. False: the reason has been printed. */
+static bool take_option(bench_options *self, int option)
+{
+    switch (option) {
+    case LIST_DEVICES:
+        self->list_devices = true;
+        return true;
+    case DEVICE:
+        self->device = optarg;
+        return true;
+    case VERIFY:
+        self->verify = true;
+        return true;
+    case SPEED:
+        self->speed = true;
+        return true;
+    case PATH:
+        return choose_path(optarg, &self->problems.path);
+    case TILING:
+        return choose_tiling(optarg, &self->problems.tiling);
+    case GEMM:
+        return choose_gemm("gemm", optarg, &self->problems.gemm);
+    case PROJECTION:
+        return choose_gemm("projection", optarg, &self->problems.projection);
+    case EXPLAIN:
+        self->explain = true;
+        return true;
+    case MIN_TIME:
+        return read_seconds(optarg, &self->min_seconds);
+    case SEED:
+        return read_seed(optarg, &self->problems.seed);
+    case CSV:
+        self->format = REPORT_CSV;
+        return true;
+    case JSON:
+        self->format = REPORT_JSON;
+        return true;
+    case VERBOSE:
+        self->verbose++;
+        return true;
+    default: /* getopt_long has printed which */
+        fputs(bench_usage, stderr);
+        return false;
+    }
+}
+
+bool bench_read_options(bench_options *self, int argc, char **argv, int *exit_code)
+{
+    static const struct option known[] = {
+        { "list-devices", no_argument, NULL, LIST_DEVICES },
+        { "device", required_argument, NULL, DEVICE },
+        { "verify", no_argument, NULL, VERIFY },
+        { "speed", no_argument, NULL, SPEED },
+        { "path", required_argument, NULL, PATH },
+        { "tiling", required_argument, NULL, TILING },
+        { "gemm", required_argument, NULL, GEMM },
+        { "projection", required_argument, NULL, PROJECTION },
+        { "explain", no_argument, NULL, EXPLAIN },
+        { "min-time", required_argument, NULL, MIN_TIME },
+        { "seed", required_argument, NULL, SEED },
+        { "csv", no_argument, NULL, CSV },
+        { "json", no_argument, NULL, JSON },
+        { "verbose", no_argument, NULL, VERBOSE },
+        { "help", no_argument, NULL, HELP },
+        { "version", no_argument, NULL, VERSION },
+        { NULL, 0, NULL, 0 },
+    };
+    for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
+        if (option == HELP || option == VERSION) {
+            if (option == HELP)
+                printf("%s\n%s%s", bench_usage, help, word_grammar);
+            else
+                print_version();
+            *exit_code = BENCH_GOOD;
+            return false;
+        }
+        if (!take_option(self, option)) {
+            *exit_code = BENCH_USAGE;
+            return false;
+        }
+    }
+    if (!self->verify && !self->speed)
+        self->verify = self->speed = true;
+    return true;
+}
