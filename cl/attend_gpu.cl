@@ -8,8 +8,8 @@
  *
  * Work-group (t, g): tile t of the output of one batch and head, g counting those; a group goes on
  * with g + number of groups, so that the grid may be smaller than batch * heads. The tile is ROWS
- * queries high and WIDE value dims wide; where VALUE_DIM is wider, several work-groups make the same
- * scores. A step along the keys takes WIDE of them as well, so both products are one function.
+ * queries high and WIDE value dims wide; where VALUE_DIM is wider, several work-groups make the
+ * same scores. A step along the keys takes WIDE of them as well, so both products are one function.
  *
  * Work-item (x, y) has rows 4 y .. 4 y + 3 and that + 4 HIGH, and keys, then value dims, 4 x ..
  * 4 x + 3 and that + 4 LANES: quads, which it reads from local memory as a float4 each. */
@@ -31,8 +31,8 @@
 /* exp(x) = exp2(x LOG2E): GPUs have an exp2. */
 #define LOG2E 1.44269504f
 
-/* Tiles in registers: [column][quad of rows], indexed by constants only, or a GPU would keep them in
- * memory. So all loops over them unroll, and their functions are inlined. */
+/* Tiles in registers: [column][quad of rows], indexed by constants only, or a GPU would keep them
+ * in memory. So all loops over them unroll, and their functions are inlined. */
 #define UNROLL _Pragma("unroll")
 #define INLINED static inline __attribute__((always_inline))
 
@@ -42,10 +42,10 @@ static int column_of(int x, int c)
     return 4 * x + c % 4 + c / 4 * 4 * LANES;
 }
 
-/* Four elements from `from` on of a row of `dims`, as float32. Past its end it gives elements of the
- * row again: an address out of bounds costs more than a load too many. WHOLE: no quad crosses the
- * end. aligned: `row` + a multiple of 4 is a multiple of 4, so that one load does where vload4 makes
- * four. */
+/* Four elements from `from` on of a row of `dims`, as float32. Past its end it gives elements of
+ * the row again: a clamped address is cheaper than a branch. whole: no quad crosses the end.
+ * aligned: each quad's address is a multiple of its size, so that one load does where vload4, which
+ * may not take that for granted, makes four. */
 #define QUAD(type, buffer, row, from, dims, whole, aligned)                                        \
     (!(whole) ? (float4)(LOAD(type, buffer, (row) + min(from, (dims) - 1)),                        \
                          LOAD(type, buffer, (row) + min((from) + 1, (dims) - 1)),                  \
@@ -85,10 +85,10 @@ static float4 quad_aligned_3(__global const ushort *from)
     return as_float4(convert_uint4(*(__global const ushort4 *)from) << 16);
 }
 
-/* slice[d][i] = element d0 + d of row i, 0 beyond HEAD_DIM. Rows from `count` on repeat the last one:
- * they are excluded, or not written. */
+/* slice[d][i] = element d0 + d of row i, 0 beyond HEAD_DIM. Rows from `count` on repeat the last
+ * one: they are excluded, or not written. */
 #define STAGE_TURNED(type, slice, pitch, rows, from, stride, count, d0, aligned)                   \
-    for (int e = (int)get_local_id(0); e < rows * SLICE / 4; e += GROUP) {     \
+    for (int e = (int)get_local_id(0); e < rows * SLICE / 4; e += GROUP) {                         \
         const int i = e / (SLICE / 4);                                                             \
         const int d = e % (SLICE / 4) * 4;                                                         \
         const float4 q = QUAD(type, from, min(i, (count) - 1) * stride, d0 + d, HEAD_DIM,          \
@@ -100,8 +100,8 @@ static float4 quad_aligned_3(__global const ushort *from)
         slice[(d + 3) * pitch + i] = left > 3 ? q.w : 0.0f;                                        \
     }
 
-INLINED void stage_query(__local float *slice, __global const STORED(QUERY_TYPE) *query, ulong stride,
-                         int count, int d0, int aligned)
+INLINED void stage_query(__local float *slice, __global const STORED(QUERY_TYPE) *query,
+                         ulong stride, int count, int d0, int aligned)
 {
     if (aligned)
         STAGE_TURNED(QUERY_TYPE, slice, ROW_PITCH * 4, ROWS, query, stride, count, d0, 1)
@@ -163,12 +163,12 @@ INLINED void multiply(float4 tile[8][2], __local const float4 *rows, __local con
     }
 }
 
-/* output += probs value for the values that are infinite or NaN, of which nothing may come where the
- * prob is 0, as of an excluded key: 0 times them is NaN. Rare, so it is to be short; and no other
- * branch of multiply, since that would hold the tile in registers twice. */
+/* output += probs value for the values that are infinite or NaN, of which nothing may come where
+ * the prob is 0, as of an excluded key: 0 times them is NaN. Rare, so it is to be short; and no
+ * other branch of multiply, since that would hold the tile in registers twice. */
 INLINED void add_wild(float4 out[8][2], __local const float4 *probs,
-                      __global const STORED(KEY_TYPE) *value, ulong stride, int count, int dims, int c0,
-                      int x)
+                      __global const STORED(KEY_TYPE) *value, ulong stride, int count, int dims,
+                      int c0, int x)
 {
     _Pragma("unroll 1") for (int n = 0; n < SLICE; n++) {
         const int j = column_of(n % LANES, c0 + n / LANES);
@@ -240,14 +240,15 @@ INLINED float4 row_sum(__local const float4 *pool)
     return sum;
 }
 
-/* What is subtracted before the exponential: 0 where a row has seen no key, for -inf - -inf is NaN. */
+/* What is subtracted before the exponential: 0 where a row has seen no key, as -inf - -inf is
+ * NaN. */
 INLINED float4 base_of(float4 top)
 {
     return select(top, (float4)(0.0f), top == -INFINITY);
 }
 
-/* Scores to exp(score - top), with top, sum and output carried along. The sum is the work-item's own
- * keys' only. */
+/* Scores to exp(score - top), with top, sum and output carried along. The sum is the work-item's
+ * own keys' only. */
 INLINED void soften(float4 score[8][2], float4 out[8][2], float4 top[2], float4 sum[2],
                     __local float4 *pool, int x, int y)
 {
@@ -273,8 +274,8 @@ INLINED void soften(float4 score[8][2], float4 out[8][2], float4 top[2], float4 
     }
 }
 
-/* Which keys the rows of a tile see: those from .x to before .y at the most, those from .z to before
- * .w all rows. */
+/* Which keys the rows of a tile see: those from .x to before .y at the most, and all rows those
+ * from .z to before .w. */
 static int4 range_of(__local const int4 *first, __local const int4 *end)
 {
     int4 low = first[0], high = end[0], most = first[0], least = end[0];
@@ -288,7 +289,8 @@ static int4 range_of(__local const int4 *first, __local const int4 *end)
     most.xy = max(most.xy, most.zw);
     high.xy = max(high.xy, high.zw);
     least.xy = min(least.xy, least.zw);
-    return (int4)(min(low.x, low.y), max(high.x, high.y), max(most.x, most.y), min(least.x, least.y));
+    return (int4)(min(low.x, low.y), max(high.x, high.y), max(most.x, most.y),
+                  min(least.x, least.y));
 }
 
 /* A quad of one row of the output. */
@@ -308,8 +310,8 @@ static void write_quad(__global STORED(OUTPUT_TYPE) *row, float4 x, int d, int d
     if (i + n < num_rows)                                                                          \
         UNROLL for (int q = 0; q < 2; q++)                                                         \
             write_quad(to + (i + n) * output_row,                                                  \
-                       (float4)(out[4 * q][r].lane, out[4 * q + 1][r].lane, out[4 * q + 2][r].lane, \
-                                out[4 * q + 3][r].lane) * scale_out.lane,                          \
+                       (float4)(out[4 * q][r].lane, out[4 * q + 1][r].lane,                        \
+                                out[4 * q + 2][r].lane, out[4 * q + 3][r].lane) * scale_out.lane,  \
                        4 * x + q * 4 * LANES, dims);                                               \
     if (i + n < num_rows && lse && v0 == 0 && x == 0)                                              \
         lse[lse_offset + b * lse_batch + h * lse_head + (i0 + i + n) * lse_row] = log_sum.lane;
@@ -330,8 +332,8 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
     const int across = (VALUE_DIM + WIDE - 1) / WIDE;
     const int v0 = (int)get_group_id(0) % across * WIDE;
     const int dims = min(WIDE, VALUE_DIM - v0);
-    /* From the last queries to the first: with causal those have the most work, and what starts last
-     * should be short. */
+    /* From the last queries to the first: with causal those have the most work, and what starts
+     * last should be short. */
     const int i0 = ((query_len + ROWS - 1) / ROWS - 1 - (int)get_group_id(0) / across) * ROWS;
     const int num_rows = min(ROWS, query_len - i0);
     const int query_aligned = ALIGNED(query_offset, query_batch, query_head, query_row);
@@ -343,7 +345,8 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
         const int h = g % heads;
         __global const STORED(QUERY_TYPE) *q
             = query + query_offset + b * query_batch + h * query_head + i0 * query_row;
-        __global const STORED(KEY_TYPE) *k = key + key_offset + b * key_batch + h / group * key_head;
+        __global const STORED(KEY_TYPE) *k
+            = key + key_offset + b * key_batch + h / group * key_head;
         __global const STORED(KEY_TYPE) *v
             = value + value_offset + b * value_batch + h / group * value_head + v0;
 
@@ -410,7 +413,8 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
                 barrier(CLK_LOCAL_MEM_FENCE);
                 multiply(out, rows + y, wide + x);
                 if (wild)
-                    add_wild(out, rows + y, v + j0 * value_row, value_row, key_len - j0, dims, c, x);
+                    add_wild(out, rows + y, v + j0 * value_row, value_row, key_len - j0, dims, c,
+                             x);
             }
         }
 
@@ -419,8 +423,8 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
         UNROLL for (int r = 0; r < 2; r++)
             rows[x * (ROWS / 4) + r * HIGH + y] = sum[r];
         barrier(CLK_LOCAL_MEM_FENCE);
-        __global STORED(OUTPUT_TYPE) *to = output + output_offset + b * output_batch + h * output_head
-                                           + i0 * output_row + v0;
+        __global STORED(OUTPUT_TYPE) *to = output + output_offset + b * output_batch
+                                           + h * output_head + i0 * output_row + v0;
         const float4 sink = (float4)(sinks ? sinks[sinks_offset + h] : -INFINITY);
         UNROLL for (int r = 0; r < 2; r++) {
             const float4 most = fmax(top[r], sink);

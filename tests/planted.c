@@ -1,8 +1,9 @@
 /* Does one planted fault, so that tools/sanitize can prove that it would notice a real one:
  * planted KERNEL PLANTED.CL      launches planted_KERNEL (clean, race, overrun)
- * planted heap|leak|undefined    does that on the host */
+ * planted heap|leak|undefined|threads    does that on the host */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,24 @@
 /* Volatile, so that the compiler neither sees the fault nor removes it. */
 static volatile size_t items = ITEMS;
 static void *volatile kept;
+
+static int counted;
+
+static void *count_without_lock(void *data)
+{
+    for (size_t i = 0; i < items; i++)
+        counted++;
+    return data;
+}
+
+static void count_in_two_threads(void)
+{
+    pthread_t other;
+    const int failed = pthread_create(&other, NULL, count_without_lock, NULL);
+    count_without_lock(NULL);
+    if (!failed)
+        pthread_join(other, NULL);
+}
 
 static int do_host_fault(const char *fault)
 {
@@ -27,8 +46,10 @@ static int do_host_fault(const char *fault)
     } else if (strcmp(fault, "undefined") == 0) {
         volatile int most = INT32_MAX;
         most = most + (int)items;
+    } else if (strcmp(fault, "threads") == 0) {
+        count_in_two_threads();
     } else {
-        fprintf(stderr, "usage: planted KERNEL PLANTED.CL | heap | leak | undefined\n");
+        fprintf(stderr, "usage: planted KERNEL PLANTED.CL | heap | leak | undefined | threads\n");
         return 2;
     }
     return 0;

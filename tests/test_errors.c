@@ -150,7 +150,7 @@ static void try_rows(const kind *k, const create_row *rows, size_t count)
 
 /* What attention and layer have in common with softmax. */
 #define EXCLUSION_ROWS                                                                   \
-    { "uses", MHA_UNSUPPORTED, { SET(uses, 1ull << 40) } },                               \
+    { "uses", MHA_UNSUPPORTED, { SET(uses, 1ull << 40) } },                              \
         { "uses", MHA_UNSUPPORTED, { SET(uses, 1ull << 63) } },                          \
         { "diagonal", MHA_INVALID_ARGUMENT, { SET(diagonal, 3) } },                      \
         { "diagonal", MHA_INVALID_ARGUMENT, { SET(diagonal, -1) } },                     \
@@ -215,7 +215,7 @@ static const create_row attention_rows[] = {
     { "output_type", MHA_INVALID_ARGUMENT, { SET(output_type, -1) } },
     { "scale", MHA_INVALID_ARGUMENT, { REAL(scale, NAN) } },
     { "scale", MHA_INVALID_ARGUMENT, { REAL(scale, -INFINITY) } },
-    { "path", MHA_INVALID_ARGUMENT, { SET(path, 2) } },
+    { "path", MHA_INVALID_ARGUMENT, { SET(path, 3) } },
     { "path", MHA_INVALID_ARGUMENT, { SET(path, -1) } },
     { "gemm", MHA_INVALID_ARGUMENT, { SET(gemm, 3) } },
     { "gemm", MHA_INVALID_ARGUMENT, { SET(gemm, -1) } },
@@ -308,8 +308,9 @@ static const create_row layer_rows[] = {
       { SET_LAYER(model_width, 0), SET_LAYER(attention.heads, 1ull << 32),
         SET_LAYER(attention.head_dim, 1ull << 32) } },
     { "workspace",
-      MHA_TOO_LARGE,
-      { SET_LAYER(attention.query_len, 1 << 20), SET_LAYER(attention.key_len, 1 << 20) } },
+      MHA_UNSUPPORTED,
+      { SET_LAYER(attention.query_len, 1 << 20), SET_LAYER(attention.key_len, 1 << 20),
+        SET_LAYER(attention.path, MHA_PATH_COMPOSED) } },
 };
 
 Test(errors, layer_create)

@@ -23,7 +23,9 @@ static void fill(world_data *data)
 
 static void describe(world *w, mha_gemm_by by)
 {
+    /* The composed path: the one with many programs, stages and CLBlast to go wrong. */
     w->desc = (mha_attention_desc){
+        .path = MHA_PATH_COMPOSED,
         .batch = WORLD_BATCH,
         .heads = WORLD_HEADS,
         .kv_heads = WORLD_KV_HEADS,
