@@ -116,14 +116,19 @@ Test(attention_wide, cross)
     device d;
     compare_worst worst = { 0 };
     device_open(&d);
+    size_t count = 0;
     for (size_t n = 0; n < SEEDS; n++) {
         const attention_case given = pick_case(5000 + n);
-        for (size_t way = 0; way < ATTENTION_WAYS; way++) {
+        for (size_t way = 0; way < ATTENTION_ALL_WAYS; way++) {
             const attention_case c = attention_by_way(&given, way);
+            /* The streaming tilings build a program a case: 2 and 9 s on PoCL. */
+            if (c.desc.path == MHA_PATH_STREAMING && n % (c.desc.tiling == MHA_TILING_GPU ? 25 : 4))
+                continue;
             attention_check(&d, &c, &worst);
+            count++;
         }
     }
-    compare_log("wide attention", ATTENTION_WAYS * SEEDS, &worst);
+    compare_log("wide attention", count, &worst);
     device_close(&d);
 }
 
