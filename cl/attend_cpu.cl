@@ -307,7 +307,8 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
                 if (partial)
                     exclude(p, tile, k0, count);
                 exponentiate(p, tile, count);
-                if ((partial || USES_BIAS || USES_MASK) && finite < 0)
+                /* Also where nothing is excluded: a weight too small for a float32 is a 0 like any. */
+                if (finite < 0)
                     finite = all_finite(value_rows, value_stride, min(BLOCK, most - k0));
                 if (finite == 0)
                     weigh_block_guarded(tile->output, p, value_rows, value_stride, count);

@@ -316,8 +316,11 @@ static void write_quad(__global STORED(OUTPUT_TYPE) *row, float4 x, int d, int d
     if (i + n < num_rows && lse && v0 == 0 && x == 0)                                              \
         lse[lse_offset + b * lse_batch + h * lse_head + (i0 + i + n) * lse_row] = log_sum.lane;
 
-/* Whether every row begins at a multiple of four elements. A buffer does. */
-#define ALIGNED(offset, batch, head, row) (((offset | batch | head | row) & 3) == 0)
+/* Whether every row begins at a multiple of four elements. A buffer made of the caller's own memory
+ * (CL_MEM_USE_HOST_PTR) may begin anywhere. */
+#define ALIGNED(buffer, offset, batch, head, row)                                                  \
+    (((offset | batch | head | row) & 3) == 0                                                      \
+     && ((uintptr_t)(buffer) & (4 * sizeof *(buffer) - 1)) == 0)
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void attend_gpu_tile(ATTEND_PARAMETERS)
@@ -336,9 +339,9 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
      * last should be short. */
     const int i0 = ((query_len + ROWS - 1) / ROWS - 1 - (int)get_group_id(0) / across) * ROWS;
     const int num_rows = min(ROWS, query_len - i0);
-    const int query_aligned = ALIGNED(query_offset, query_batch, query_head, query_row);
-    const int key_aligned = ALIGNED(key_offset, key_batch, key_head, key_row);
-    const int value_aligned = ALIGNED(value_offset, value_batch, value_head, value_row);
+    const int query_aligned = ALIGNED(query, query_offset, query_batch, query_head, query_row);
+    const int key_aligned = ALIGNED(key, key_offset, key_batch, key_head, key_row);
+    const int value_aligned = ALIGNED(value, value_offset, value_batch, value_head, value_row);
 
     for (int g = (int)get_group_id(1); g < batch * heads; g += (int)get_num_groups(1)) {
         const int b = g / heads;

@@ -119,7 +119,8 @@ typedef struct mha_log {
 /* ----------------------------------------------------------------------------------- devices -- */
 
 typedef struct mha_device_info {
-    unsigned platform_index; /* together "0:1", the word that chooses this device */
+    unsigned platform_index; /* together "0:1", the word that chooses this device; UINT_MAX for a
+                              * sub-device or one that the loader does not list */
     unsigned device_index;
     cl_platform_id platform;
     cl_device_id device;
@@ -160,7 +161,7 @@ typedef struct mha_context_options {
     const char *device_name;
     cl_device_type device_type;
     /* The folder for compiled kernels, created on need. NULL: "libmha" in the user's cache folder
-     * ($XDG_CACHE_HOME, else $HOME/.cache; %LOCALAPPDATA% on Windows). "": no files at all. A
+     * ($XDG_CACHE_HOME, else $HOME/.cache). "": no files at all. A
      * folder that cannot be written is a warning, never an error. The string is copied. */
     const char *cache_dir;
     mha_log log;
@@ -213,9 +214,10 @@ typedef struct mha_lengths {
     size_t offset;
 } mha_lengths;
 
-/* Called once for each stage that an enqueue queued, in order, from inside the enqueue. `stage` is
- * the step ("project query", "scores"), `what` the kernel or CLBlast routine that does it; both
- * static strings. `event` is valid during the call: retain it to keep it. */
+/* Called for each command that an enqueue queued, in order, from inside the enqueue; a large
+ * product of several batches is one command a batch. `stage` is the step ("project query",
+ * "scores"), `what` the kernel or CLBlast routine that does it; both static strings. `event` is
+ * valid during the call: retain it to keep it. */
 typedef void mha_stage_fn(void *data, const char *stage, const char *what, cl_event event);
 
 /* How and where an enqueue runs. `queue` is in-order and of the context's device; two calls that
@@ -225,8 +227,9 @@ typedef struct mha_call {
     cl_mem workspace;  /* used from its start; NULL where the workspace query says 0 bytes */
     cl_uint num_waits; /* events to wait for before the first stage */
     const cl_event *waits;
-    cl_event *event;     /* NULL, or receives an event of the whole call; the caller releases it.
-                          * Set to NULL when the call fails. */
+    /* NULL, or receives an event of the whole call; the caller releases it. Set to NULL when the
+     * call fails. It is no element of waits. */
+    cl_event *event;
     mha_stage_fn *stage; /* NULL: none. With a callback every stage makes an event, which costs */
     void *stage_data;
 } mha_call;
@@ -306,8 +309,8 @@ typedef enum mha_scores_stage {
 /* Who multiplies matrices. */
 typedef enum mha_gemm_by {
     MHA_GEMM_DEFAULT = 0, /* the library chooses */
-    MHA_GEMM_CLBLAST = 1, /* its batched products may allocate device memory in an enqueue */
-    MHA_GEMM_KERNEL = 2   /* the library's own kernels: no memory besides the workspace */
+    MHA_GEMM_CLBLAST = 1,
+    MHA_GEMM_KERNEL = 2 /* the library's own kernels: no memory besides the workspace */
 } mha_gemm_by;
 
 typedef struct mha_attention_desc {

@@ -21,7 +21,7 @@ enum {
     NUM_ROOMS = sizeof rooms / sizeof rooms[0]
 };
 
-/* Why a room is passed over, "" where it is not. */
+/* Whether a room is taken; if not, why_not says why. */
 static bool fits(const mha_path_room *room, const mha_context *context,
                  const mha_attention_desc *desc, mha_text *why_not)
 {
@@ -73,6 +73,11 @@ mha_status mha_attention_make(mha_attention **out, mha_context *context,
     attention->needs.temp_bytes = path.temp_bytes;
     mha_layout_add(&attention->needs.region_bytes, mha_bind_lengths_bytes(&attention->desc));
     attention->path_region = mha_layout_add(&attention->needs.region_bytes, path.region_bytes);
+    status = mha_shape_check_workspace(context, mha_attention_workspace(attention).bytes, who);
+    if (status) {
+        mha_attention_destroy(&attention);
+        return status;
+    }
     *out = attention;
     return MHA_OK;
 }

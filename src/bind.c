@@ -4,8 +4,6 @@
 #include "log.h"
 #include "shape.h"
 
-#include <assert.h>
-
 /* The facts of a buffer, and of the buffer it is a part of. */
 typedef struct buffer_facts {
     size_t size;
@@ -183,6 +181,8 @@ static mha_status bind_lengths(const mha_run *run, mha_bound_lengths *out, const
     if (lengths->host && lengths->buffer)
         return mha_log_fail(log, MHA_INVALID_ARGUMENT,
                             "%s: %s is given in host memory and as a buffer; give one", who, name);
+    if (used && !count && !lengths->host && !lengths->buffer)
+        return MHA_OK; /* none are read */
     mha_status status = check_pair(run, who, name, used, lengths->host || lengths->buffer);
     if (status || !used)
         return status;
@@ -231,6 +231,8 @@ static mha_status bind_per_head(const mha_run *run, mha_view *out, const char *w
                                 const mha_attention_desc *desc, bool may_differ)
 {
     *out = (mha_view){ 0 };
+    if (used && !desc->batch && !tensor->buffer)
+        return MHA_OK; /* none are read */
     mha_status status = check_pair(run, who, name, used, tensor->buffer);
     if (status || !used)
         return status;

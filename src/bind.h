@@ -66,7 +66,7 @@ mha_status mha_bind_upload(mha_run *run, mha_bound *bound, const mha_attention_d
  * in_place: the output may be exactly the query. */
 mha_status mha_bind_overlap(const mha_run *run, const mha_bound *bound, const char *who,
                             const char *query_name, bool in_place);
-/* The same for any views; names[i] says what views[i] is, writes[i] whether it is written. */
+/* The same for any views; names[i] says what views[i] is, accesses[i] whether it is written. */
 mha_status mha_bind_apart(const mha_run *run, const char *who, const mha_view *const *views,
                           const char *const *names, const mha_access *accesses, size_t count);
 

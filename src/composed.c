@@ -35,7 +35,9 @@ static size_t bytes_of(size_t a, size_t b, size_t c, size_t d)
  */
 static bool uses_clblast_scores(const mha_attention_desc *desc)
 {
-    return desc->key_len && desc->gemm != MHA_GEMM_KERNEL;
+    const size_t group = desc->heads / desc->kv_heads;
+    const bool is_tall = desc->query_len && group > INT_MAX / 2 / desc->query_len;
+    return desc->key_len && desc->gemm != MHA_GEMM_KERNEL && !is_tall;
 }
 
 /* A product cannot skip a key for one query and count it for another: 0 * NaN is NaN. */
@@ -416,7 +418,7 @@ static mha_status enqueue(void *given, mha_run *run, const mha_bound *bound, siz
         status = mha_softmax_launch(&path->softmax, run, desc, bound, probs.buffer, probs.offset,
                                     probs.buffer, probs.offset);
     }
-    if (!status && wants_probs && !in_place) {
+    if (!status && wants_probs && !in_place && bound->key_len) {
         const mha_heads_copy copy = {
             .shape = { shape[0], shape[1], shape[2], shape[3] },
             .from = probs,

@@ -40,6 +40,10 @@ static mha_status adopt_cl(mha_context *context, const mha_context_options *opti
     if (error)
         return mha_log_fail(&context->log, error, "clRetainContext failed");
     context->cl = options->cl;
+    error = clRetainDevice(options->device); /* counts for a sub-device only */
+    if (error)
+        return mha_log_fail(&context->log, error, "clRetainDevice failed");
+    context->retained = options->device;
     return mha_device_facts(&context->log, options->device, &context->device);
 }
 
@@ -152,6 +156,8 @@ void mha_context_destroy(mha_context **context)
         c->forget();
     if (c->cl)
         clReleaseContext(c->cl);
+    if (c->retained)
+        clReleaseDevice(c->retained);
     mha_cache_close(&c->cache);
     if (c->has_lock)
         mha_os_mutex_release(&c->lock);
@@ -215,7 +221,7 @@ mha_status mha_context_kernel(mha_context *context, mha_kernel *out, const char 
     mha_os_lock(&context->lock);
     mha_status status = find_program(context, room, options, &program);
     if (!status)
-        status = mha_kernel_create(out, &context->log, program, name);
+        status = mha_kernel_create(out, &context->log, program, context->device.device, name);
     mha_os_unlock(&context->lock);
     return mha_context_note(context, status);
 }

@@ -16,6 +16,7 @@ struct mha_context {
     mha_log log;
     mha_device_info device;
     cl_context cl;
+    cl_device_id retained;  /* the caller's device, or NULL */
     bool owns_cl;           /* the library made it */
     size_t alignment;       /* of a sub-buffer's origin, in bytes */
     cl_command_queue queue; /* in-order; for work at create, under the lock, never in an enqueue */

@@ -5,6 +5,7 @@
 #include "os.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,7 +139,7 @@ mha_status mha_device_facts(const mha_log *log, cl_device_id device, mha_device_
 {
     mha_device_info *all = NULL;
     size_t count = 0;
-    const mha_status status = list_all(log, &all, &count);
+    const mha_status status = list_all(NULL, &all, &count);
     bool found = false;
     for (size_t i = 0; !status && !found && i < count; i++) {
         found = all[i].device == device;
@@ -146,15 +147,16 @@ mha_status mha_device_facts(const mha_log *log, cl_device_id device, mha_device_
             *info = all[i];
     }
     free(all);
-    if (status || found)
-        return status;
-    /* A sub-device, or one of a platform that the loader does not list: no index. */
+    if (found)
+        return MHA_OK;
+    /* A sub-device, or one of a platform that the loader does not list. */
     cl_platform_id platform = NULL;
     const cl_int error =
         clGetDeviceInfo(device, CL_DEVICE_PLATFORM, sizeof platform, &platform, NULL);
     if (error)
         return mha_log_fail(log, error, "clGetDeviceInfo of the given device failed");
     fill_facts(platform, device, info);
+    info->platform_index = info->device_index = UINT_MAX;
     return MHA_OK;
 }
 

@@ -141,14 +141,16 @@ static mha_gemm_by choose(mha_gemm_stage *gemm)
 static mha_status set_up_clblast(mha_gemm_stage *gemm, mha_context *context)
 {
     const mha_gemm_shape *shape = &gemm->shape;
-    const unsigned bits = shape->batch > 1 ? WARM_GEMM | WARM_BATCHED : WARM_GEMM;
-    mha_status status = MHA_OK;
     mha_os_lock(&context->lock);
+    mha_status status = ask_temp(gemm, context);
+    unsigned bits = 0;
+    if (shape->batch == 1 || shape->shared_b || gemm->temp_bytes)
+        bits |= WARM_GEMM;
+    if (shape->batch > 1 && !gemm->temp_bytes)
+        bits |= WARM_BATCHED;
     for (unsigned bit = WARM_GEMM; !status && bit <= WARM_BATCHED; bit <<= 1)
         if (bits & bit & ~context->warm)
             status = warm_up(context, bit);
-    if (!status && (shape->batch == 1 || shape->shared_b))
-        status = ask_temp(gemm, context);
     mha_os_unlock(&context->lock);
     if (!status && shape->bias)
         status = mha_context_kernel(context, &gemm->fill_bias, "gemm", "", "gemm_fill_bias");
@@ -211,11 +213,23 @@ static mha_status launch_tile(mha_gemm_stage *gemm, mha_run *run, const char *st
     return mha_run_launch(run, stage, &gemm->tile, list, sizeof list / sizeof list[0], &grid);
 }
 
-/* CLBlast wants rows that do not overlap, inputs' too; the library's kernel takes any stride. */
+/* Whether CLBlast can be given a matrix: its rows must not overlap, inputs' too, and it counts
+ * elements in int, some way past the last one. */
+static bool suits(const mha_operand *x, size_t batch, size_t rows, size_t columns)
+{
+    const size_t reach =
+        x->offset + (batch - 1) * x->batch + (rows - 1) * x->row + columns; /* bind has checked */
+    return x->row >= columns && reach <= INT_MAX / 2 && batch * rows * columns <= INT_MAX / 2;
+}
+
 static bool suits_clblast(const mha_gemm_shape *shape, const mha_gemm_launch_args *args)
 {
-    return args->a.row >= (shape->transpose_a ? args->m : args->k) &&
-           args->b.row >= (shape->transpose_b ? args->k : args->n);
+    const bool ta = shape->transpose_a, tb = shape->transpose_b;
+    const size_t most_batches = 65535; /* NVIDIA's limit of groups along the third axis */
+    return args->batch <= most_batches && args->m <= INT_MAX / 2 &&
+           suits(&args->a, args->batch, ta ? args->k : args->m, ta ? args->m : args->k) &&
+           suits(&args->b, args->batch, tb ? args->n : args->k, tb ? args->k : args->n) &&
+           suits(&args->c, args->batch, args->m, args->n);
 }
 
 static mha_status launch_fill_bias(mha_gemm_stage *gemm, mha_run *run,
@@ -232,6 +246,23 @@ static mha_status launch_fill_bias(mha_gemm_stage *gemm, mha_run *run,
     return mha_run_launch(run, "bias", &gemm->fill_bias, list, sizeof list / sizeof list[0], &grid);
 }
 
+/* One call of CLBlast: all batches, or the first. */
+static mha_status launch_clblast(mha_gemm_stage *gemm, mha_run *run, const char *stage,
+                                 const mha_gemm_launch_args *args, float beta, bool batched)
+{
+    const char *what = batched ? "CLBlastSgemmStridedBatched" : "CLBlastSgemm";
+    cl_event event = NULL;
+    cl_event *wanted = mha_run_wants_events(run) ? &event : NULL;
+    cl_mem temp = gemm->temp_bytes ? run->workspace : NULL; /* NULL: CLBlast needs none */
+    const mha_status status = batched
+                                  ? call_batched(&gemm->shape, args, beta, run->queue, wanted)
+                                  : call_gemm(&gemm->shape, args, beta, run->queue, temp, wanted);
+    if (status)
+        return mha_log_fail(&run->context->log, status, "%s of %s failed", what, stage);
+    mha_run_queued(run, stage, what, event);
+    return MHA_OK;
+}
+
 mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage,
                            const mha_gemm_launch_args *given)
 {
@@ -246,18 +277,19 @@ mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage
             return status;
     }
     const float beta = gemm->shape.bias ? 1.0f : gemm->shape.beta;
-    const bool plain = args.batch == 1;
-    cl_event event = NULL;
-    cl_event *wanted = mha_run_wants_events(run) ? &event : NULL;
-    /* A NULL temp is for CLBlast to allocate; with a workspace there is always enough of it. */
-    cl_mem temp = gemm->temp_bytes ? run->workspace : NULL;
-    const mha_status status = plain ? call_gemm(&gemm->shape, &args, beta, run->queue, temp, wanted)
-                                    : call_batched(&gemm->shape, &args, beta, run->queue, wanted);
-    if (status)
-        return mha_log_fail(&run->context->log, status, "%s of %s failed",
-                            plain ? "CLBlastSgemm" : "CLBlastSgemmStridedBatched", stage);
-    mha_run_queued(run, stage, plain ? "CLBlastSgemm" : "CLBlastSgemmStridedBatched", event);
-    return MHA_OK;
+    /* Above the sizes of its direct kernel, which are those that need temporary memory, CLBlast
+     * 1.5.3 allocates for a batched product in every call, and where sizes fill its tiles it
+     * forgets offset and batch stride of A, B or C. So a large product goes batch by batch. */
+    if (args.batch > 1 && !gemm->temp_bytes)
+        return launch_clblast(gemm, run, stage, &args, beta, true);
+    mha_status status = MHA_OK;
+    for (size_t i = 0; !status && i < args.batch; i++) {
+        status = launch_clblast(gemm, run, stage, &args, beta, false);
+        args.a.offset += args.a.batch;
+        args.b.offset += args.b.batch;
+        args.c.offset += args.c.batch;
+    }
+    return status;
 }
 
 const char *mha_gemm_by_name(const mha_gemm_stage *gemm)

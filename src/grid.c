@@ -23,11 +23,11 @@ mha_grid mha_grid_tiles(size_t rows, size_t columns, size_t count)
 
 mha_grid mha_grid_rows(size_t columns, size_t rows)
 {
-    /* 64 work-items, as wide as the row needs: short rows leave none idle beside them. */
+    /* One group's work-items, as wide as the row needs: short rows leave none idle beside them. */
     size_t wide = 1;
-    while (wide < columns && wide < 64)
+    while (wide < columns && wide < MHA_FREE_GROUP)
         wide *= 2;
-    const size_t high = 64 / wide;
+    const size_t high = MHA_FREE_GROUP / wide;
     return (mha_grid){ .dims = 2,
                        .global = { (columns + wide - 1) / wide * wide,
                                    at_most((rows + high - 1) / high, MOST_GROUPS) * high },

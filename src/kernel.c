@@ -53,17 +53,46 @@ static cl_program from_binary(cl_context cl, cl_device_id device, const char *op
     return NULL;
 }
 
-static void store_binary(const mha_log *log, cl_program program, const mha_cache *cache,
-                         const mha_cache_key *key, const char *room)
+/* The binary for one device, for the caller to free: a program has one for each device of its
+ * context, and those that are not asked for are not written. */
+static unsigned char *get_binary(cl_program program, cl_device_id device, size_t *size)
 {
-    /* One size and one binary: the programs of this library are made for one device. */
-    size_t size = 0;
-    if (!cache->folder ||
-        clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) || !size)
+    cl_uint count = 0;
+    unsigned char *binary = NULL;
+    if (clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof count, &count, NULL) || !count)
+        return NULL;
+    cl_device_id *devices = calloc(count, sizeof *devices);
+    size_t *sizes = calloc(count, sizeof *sizes);
+    unsigned char **binaries = calloc(count, sizeof *binaries);
+    if (devices && sizes && binaries &&
+        !clGetProgramInfo(program, CL_PROGRAM_DEVICES, count * sizeof *devices, devices, NULL) &&
+        !clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, count * sizeof *sizes, sizes, NULL)) {
+        cl_uint at = 0;
+        while (at < count && devices[at] != device)
+            at++;
+        if (at < count && sizes[at])
+            binary = binaries[at] = malloc(sizes[at]);
+        if (binary && clGetProgramInfo(program, CL_PROGRAM_BINARIES, count * sizeof *binaries,
+                                       binaries, NULL)) {
+            free(binary);
+            binary = NULL;
+        }
+        *size = binary ? sizes[at] : 0;
+    }
+    free(binaries);
+    free(sizes);
+    free(devices);
+    return binary;
+}
+
+static void store_binary(const mha_log *log, cl_program program, cl_device_id device,
+                         const mha_cache *cache, const mha_cache_key *key, const char *room)
+{
+    if (!cache->folder)
         return;
-    unsigned char *binary = malloc(size);
-    if (binary && !clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) &&
-        !mha_cache_store(cache, key, binary, size))
+    size_t size = 0;
+    unsigned char *binary = get_binary(program, device, &size);
+    if (binary && !mha_cache_store(cache, key, binary, size))
         mha_log_say(log, MHA_LOG_WARNING,
                     "the compiled program %s cannot be written to %s: it is compiled anew in each "
                     "process",
@@ -118,12 +147,34 @@ mha_status mha_program_build(cl_program *out, const mha_log *log, cl_context cl,
 
     const mha_status status = from_source(out, log, cl, device->device, source, whole);
     if (!status)
-        store_binary(log, *out, cache, &key, room);
+        store_binary(log, *out, device->device, cache, &key, room);
     return status;
 }
 
+/* A device may run a kernel in smaller groups only than it runs others, or than the kernel needs.
+ */
+static mha_status check_group(const mha_kernel *kernel, const mha_log *log, cl_device_id device)
+{
+    size_t needs[3] = { 0 };
+    size_t most = 0;
+    cl_int error = clGetKernelWorkGroupInfo(kernel->cl, device, CL_KERNEL_COMPILE_WORK_GROUP_SIZE,
+                                            sizeof needs, needs, NULL);
+    if (!error)
+        error = clGetKernelWorkGroupInfo(kernel->cl, device, CL_KERNEL_WORK_GROUP_SIZE, sizeof most,
+                                         &most, NULL);
+    if (error)
+        return mha_log_fail(log, error, "clGetKernelWorkGroupInfo of %s failed", kernel->name);
+    const size_t items = needs[0] ? needs[0] * needs[1] * needs[2] : MHA_FREE_GROUP;
+    if (items > most)
+        return mha_log_fail(
+            log, MHA_UNSUPPORTED,
+            "the device runs kernel %s in work-groups of at most %zu, and it needs %zu",
+            kernel->name, most, items);
+    return MHA_OK;
+}
+
 mha_status mha_kernel_create(mha_kernel *out, const mha_log *log, cl_program program,
-                             const char *name)
+                             cl_device_id device, const char *name)
 {
     cl_int error = CL_SUCCESS;
     *out = (mha_kernel){ .cl = clCreateKernel(program, name, &error), .name = name };
@@ -135,7 +186,10 @@ mha_status mha_kernel_create(mha_kernel *out, const mha_log *log, cl_program pro
         mha_kernel_release(out);
         return mha_log_fail(log, error, "clGetKernelInfo of %s failed", name);
     }
-    return MHA_OK;
+    const mha_status status = check_group(out, log, device);
+    if (status)
+        mha_kernel_release(out);
+    return status;
 }
 
 void mha_kernel_release(mha_kernel *kernel)

@@ -17,8 +17,12 @@ typedef struct mha_kernel {
     cl_uint num_args;
 } mha_kernel;
 
+/* The most work-items in a group of a kernel that does not say its own size. */
+#define MHA_FREE_GROUP 64
+
+/* MHA_UNSUPPORTED where the device cannot run groups as large as the kernel needs. */
 mha_status mha_kernel_create(mha_kernel *out, const mha_log *log, cl_program program,
-                             const char *name);
+                             cl_device_id device, const char *name);
 void mha_kernel_release(mha_kernel *kernel);
 
 /* One argument of a kernel. A launch lists all of them, in the kernel's order. */

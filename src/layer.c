@@ -193,6 +193,11 @@ mha_status mha_layer_create(mha_layer **out, mha_context *context, const mha_lay
         return status;
     }
     lay_out(layer);
+    status = mha_shape_check_workspace(context, mha_layer_workspace(layer).bytes, create_who);
+    if (status) {
+        mha_layer_destroy(&layer);
+        return status;
+    }
     *out = layer;
     return MHA_OK;
 }

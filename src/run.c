@@ -70,6 +70,10 @@ static mha_status check_waits(const mha_context *context, const mha_call *call, 
                             "%s: call.num_waits is %u but call.waits is %s", who, call->num_waits,
                             call->waits ? "given" : "NULL");
     for (cl_uint i = 0; i < call->num_waits; i++) {
+        if (call->event == &call->waits[i])
+            return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                                "%s: call.event is call.waits[%u], which it would overwrite", who,
+                                i);
         cl_context cl = NULL;
         const cl_int error = clGetEventInfo(call->waits[i], CL_EVENT_CONTEXT, sizeof cl, &cl, NULL);
         if (error)
@@ -84,8 +88,12 @@ static mha_status check_waits(const mha_context *context, const mha_call *call, 
 
 void mha_run_clear_event(const mha_call *call)
 {
-    if (call && call->event)
-        *call->event = NULL;
+    if (!call || !call->event)
+        return;
+    for (cl_uint i = 0; call->waits && i < call->num_waits; i++)
+        if (call->event == &call->waits[i])
+            return; /* refused later; it is the caller's */
+    *call->event = NULL;
 }
 
 mha_status mha_run_begin(mha_run *run, mha_context *context, const mha_call *call, const char *who,

@@ -6,8 +6,8 @@
 #include <limits.h>
 #include <math.h>
 
-/* Kernels count along one axis in int, and round up to tiles below this margin. */
-#define MOST_AXIS ((size_t)INT_MAX - 4096)
+/* Kernels count along one axis in int, round up to tiles, and step on by up to 65535 groups. */
+#define MOST_AXIS ((size_t)INT_MAX - (1 << 17))
 
 static const uint64_t known_uses =
     MHA_USES_KEY_LENGTHS | MHA_USES_KEY_LENGTHS_PER_QUERY | MHA_USES_BIAS | MHA_USES_MASK |
@@ -38,6 +38,17 @@ mha_size mha_shape_reach(const size_t shape[4], const size_t strides[4])
         reach.value += part.value;
     }
     return reach;
+}
+
+mha_status mha_shape_check_workspace(const mha_context *context, size_t bytes, const char *who)
+{
+    const uint64_t most = context->device.max_allocation_bytes; /* 0: the driver did not say */
+    if (!most || bytes <= most)
+        return MHA_OK;
+    return mha_log_fail(&context->log, MHA_TOO_LARGE,
+                        "%s: the workspace would have %.1f MiB in one buffer, and %s gives at most "
+                        "%.1f MiB",
+                        who, (double)bytes / 1048576, context->device.name, (double)most / 1048576);
 }
 
 size_t mha_layout_add(size_t *end, size_t bytes)

@@ -31,6 +31,9 @@ mha_size mha_size_of(const size_t *factors, size_t count);
  * All strides 0: packed. The stride of an axis of length 1 does not count. */
 mha_size mha_shape_reach(const size_t shape[4], const size_t strides[4]);
 
+/* MHA_TOO_LARGE, said, where the device gives no buffer as large as a workspace must be. */
+mha_status mha_shape_check_workspace(const mha_context *context, size_t bytes, const char *who);
+
 /* Appends a region of bytes to a layout, aligned; returns its offset. *end grows to SIZE_MAX where
  * it would overflow and stays there. */
 size_t mha_layout_add(size_t *end, size_t bytes);
