@@ -36,7 +36,8 @@ gemm_case gemm_case_pick(uint64_t seed, mha_gemm_by by)
     c.gap = compare_pick(seed, 8, 2) ? 0 : 1 + compare_pick(seed, 9, 5);
     c.a_shared = compare_pick(seed, 10, 4) == 0;
     c.b_shared = compare_pick(seed, 11, 3) == 0;
-    c.touching = compare_pick(seed, 12, 2);
+    c.a_touches = compare_pick(seed, 12, 3);
+    c.c_touches = compare_pick(seed, 14, 3);
     c.fill = (fill_kind)compare_pick(seed, 13, FILL_KINDS);
     return c;
 }
@@ -45,13 +46,13 @@ static void say_name(gemm_data *data)
 {
     const gemm_case *c = &data->given;
     const mha_gemm_desc *d = &c->desc;
-    snprintf(
-        data->name, sizeof data->name,
-        "seed %llu: batch %zu m %zu/%zu n %zu k %zu flags %x alpha %g beta %g by %d gap %zu%s%s%s "
-        "%s",
-        (unsigned long long)c->seed, data->batch, data->m, d->m, d->n, d->k, d->flags,
-        (double)d->alpha, (double)d->beta, (int)d->by, c->gap, c->a_shared ? " a shared" : "",
-        c->b_shared ? " b shared" : "", c->touching ? " touching" : "", fill_kind_name(c->fill));
+    snprintf(data->name, sizeof data->name,
+             "seed %llu: batch %zu m %zu/%zu n %zu k %zu flags %x alpha %g beta %g by %d gap %zu"
+             "%s%s%s%s %s",
+             (unsigned long long)c->seed, data->batch, data->m, d->m, d->n, d->k, d->flags,
+             (double)d->alpha, (double)d->beta, (int)d->by, c->gap, c->a_shared ? " a shared" : "",
+             c->b_shared ? " b shared" : "", c->a_touches ? " a touches" : "",
+             c->c_touches ? " c touches" : "", fill_kind_name(c->fill));
 }
 
 /* `data` NULL: an output. */
@@ -78,11 +79,11 @@ static void place_all(device *d, gemm_data *data)
     const bool tb = desc->flags & MHA_GEMM_TRANSPOSE_B;
     const size_t m = data->m, n = desc->n, k = desc->k;
     data->args = (mha_gemm_args){ .m = c->m };
-    place(d, c, c->a_shared ? 1 : data->batch, ta ? k : m, ta ? m : k, c->touching, data->a,
+    place(d, c, c->a_shared ? 1 : data->batch, ta ? k : m, ta ? m : k, c->a_touches, data->a,
           &data->args.a);
     place(d, c, c->b_shared ? 1 : data->batch, tb ? n : k, tb ? k : n, false, data->b,
           &data->args.b);
-    data->result = place(d, c, data->batch, m, n, c->touching, NULL, &data->args.c);
+    data->result = place(d, c, data->batch, m, n, c->c_touches, NULL, &data->args.c);
     if (desc->beta != 0) /* else it holds NaN, which must not matter */
         device_write(d, &data->result, data->c);
     if (desc->flags & MHA_GEMM_BIAS) {

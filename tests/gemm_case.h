@@ -9,10 +9,10 @@
 
 typedef struct gemm_case {
     mha_gemm_desc desc;
-    size_t m;                /* of the call; 0: the desc's */
-    size_t gap;              /* elements between rows and between matrices of a, b and c */
-    bool a_shared, b_shared; /* one matrix for all batches */
-    bool touching;           /* with a gap: c and a have none between their matrices */
+    size_t m;                  /* of the call; 0: the desc's */
+    size_t gap;                /* elements between rows and between matrices of a, b and c */
+    bool a_shared, b_shared;   /* one matrix for all batches */
+    bool a_touches, c_touches; /* with a gap: there is none between the matrices of a or c */
     fill_kind fill;
     uint64_t seed;
 } gemm_case;

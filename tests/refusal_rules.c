@@ -160,7 +160,7 @@ void refusal_of_buffers(refusal *r)
 static void expect_strides(refusal *r, const refusal_arg *arg, const char *how,
                            const size_t strides[4], mha_status status)
 {
-    char name[NAME_SIZE];
+    char name[512];
     snprintf(name, sizeof name, "%s: %s", arg->name, how);
     unsigned char *args = refusal_moved(r, arg, device_buffer(&arg->tensor), arg->tensor.offset);
     memcpy(args + arg->at + offsetof(mha_tensor, strides), strides, 4 * sizeof strides[0]);
