@@ -97,6 +97,31 @@ Test(kernels_gemm, by_the_kernel_at_the_edges)
     device_close(&d);
 }
 
+/* With one B for all, batches whose rows follow each other in A and in C are one taller product;
+ * where they do not in either, they must not be. */
+Test(kernels_gemm, batches_that_become_one_product)
+{
+    device d;
+    compare_worst worst = { 0 };
+    device_open(&d);
+    for (int by = MHA_GEMM_CLBLAST; by <= MHA_GEMM_KERNEL; by++)
+        for (unsigned n = 0; n < 8; n++) {
+            const gemm_case c = { .desc = { .m = 17,
+                                            .n = 33,
+                                            .k = 16,
+                                            .batch = 3,
+                                            .flags = n & 4 ? MHA_GEMM_BIAS : 0,
+                                            .by = (mha_gemm_by)by },
+                                  .gap = 2,
+                                  .b_shared = true,
+                                  .a_touches = n & 1,
+                                  .c_touches = n & 2,
+                                  .seed = 16 * n };
+            check_gemm(&d, &c, &worst);
+        }
+    device_close(&d);
+}
+
 static void check_fill_bias(device *d, size_t batch, size_t m, size_t n, size_t gap)
 {
     const size_t shape[4] = { batch, 1, m, n };
