@@ -86,7 +86,7 @@ mha_status mha_attend_cpu_launch(const mha_attend_cpu_stage *attend, mha_run *ru
 {
     mha_arg args[MHA_ATTEND_ARGS];
     mha_attend_args(args, desc, bound);
-    const mha_grid grid =
-        mha_grid_items(bound->query_len, attend->queries, desc->batch * desc->heads);
+    const size_t parts = (bound->query_len + attend->queries - 1) / attend->queries;
+    const mha_grid grid = mha_grid_parts(parts, 1, desc->batch * desc->heads);
     return mha_run_launch(run, "attend", &attend->rows, args, MHA_ATTEND_ARGS, &grid);
 }

@@ -2,6 +2,7 @@
 #include "attend_gpu.h"
 
 #include "attend.h"
+#include "grid.h"
 
 #include <stdio.h>
 
@@ -11,8 +12,7 @@ enum {
     ROWS = 64,
     SLICE = 16,
     FEWEST_LANES = 4,
-    MOST_LANES = 16,
-    MOST_GROUPS = 65535 /* along the grid's second axis, on NVIDIA */
+    MOST_LANES = 16
 };
 
 static size_t wide_of(size_t lanes)
@@ -61,32 +61,34 @@ bool mha_attend_gpu_can(const mha_context *context, mha_text *why_not)
     return false;
 }
 
-bool mha_attend_gpu_may_overwrite(const mha_context *context, const mha_attention_desc *desc)
-{
-    return desc->value_dim <= wide_of(choose_lanes(context, desc));
-}
-
-mha_status mha_attend_gpu_setup(mha_kernel *kernel, mha_context *context,
+mha_status mha_attend_gpu_setup(mha_attend_gpu_stage *attend, mha_context *context,
                                 const mha_attention_desc *desc)
 {
+    attend->lanes = choose_lanes(context, desc);
     char options[512];
-    const int used = snprintf(options, sizeof options, "-DLANES=%zu ", choose_lanes(context, desc));
+    const int used = snprintf(options, sizeof options, "-DLANES=%zu ", attend->lanes);
     mha_attend_options(options + used, sizeof options - (size_t)used, desc);
-    return mha_context_kernel(context, kernel, "attend_gpu", options, "attend_gpu_tile");
+    return mha_context_kernel(context, &attend->tile, "attend_gpu", options, "attend_gpu_tile");
 }
 
-mha_status mha_attend_gpu_launch(const mha_kernel *kernel, mha_run *run,
+void mha_attend_gpu_release(mha_attend_gpu_stage *attend)
+{
+    mha_kernel_release(&attend->tile);
+}
+
+bool mha_attend_gpu_may_overwrite(const mha_attend_gpu_stage *attend,
+                                  const mha_attention_desc *desc)
+{
+    return desc->value_dim <= wide_of(attend->lanes);
+}
+
+mha_status mha_attend_gpu_launch(const mha_attend_gpu_stage *attend, mha_run *run,
                                  const mha_attention_desc *desc, const mha_bound *bound)
 {
-    const size_t lanes = choose_lanes(run->context, desc);
-    const size_t tiles =
-        count_tiles(bound->query_len, ROWS) * count_tiles(desc->value_dim, wide_of(lanes));
-    const size_t count = desc->batch * desc->heads;
-    const size_t groups = count < MOST_GROUPS ? count : MOST_GROUPS;
-    const mha_grid grid = { .dims = 2,
-                            .global = { tiles * lanes * HIGH, groups },
-                            .local = { lanes * HIGH, 1 } };
     mha_arg args[MHA_ATTEND_ARGS];
     mha_attend_args(args, desc, bound);
-    return mha_run_launch(run, "attend", kernel, args, MHA_ATTEND_ARGS, &grid);
+    const size_t tiles =
+        count_tiles(bound->query_len, ROWS) * count_tiles(desc->value_dim, wide_of(attend->lanes));
+    const mha_grid grid = mha_grid_parts(tiles, attend->lanes * HIGH, desc->batch * desc->heads);
+    return mha_run_launch(run, "attend", &attend->tile, args, MHA_ATTEND_ARGS, &grid);
 }

@@ -187,7 +187,7 @@ static bool may_overwrite(const mha_attention *attention)
 {
     const mha_attention_desc *desc = &attention->desc;
     return desc->type == desc->output_type && desc->head_dim == desc->value_dim &&
-           attention->room->may_overwrite(attention->path, attention->context);
+           attention->room->may_overwrite(attention->path);
 }
 
 mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_args *args,

@@ -99,7 +99,7 @@ mha_status mha_bind_tensor(const mha_run *run, mha_view *out, const char *who, c
 {
     const mha_log *log = &run->context->log;
     *out = (mha_view){ 0 };
-    const bool empty = !shape[0] || !shape[1] || !shape[2] || !shape[3];
+    const bool empty = mha_shape_is_empty(shape);
     if (!tensor->buffer && empty)
         return MHA_OK;
     if (!tensor->buffer)
@@ -213,15 +213,14 @@ static mha_status bind_option(const mha_run *run, mha_view *out, const char *who
                               unsigned broadcast, size_t bytes, mha_access access)
 {
     *out = (mha_view){ 0 };
-    const bool empty = !shape[0] || !shape[1] || !shape[2] || !shape[3];
+    const bool empty = mha_shape_is_empty(shape);
     if (!(empty && used)) {
         const mha_status status = check_pair(run, who, name, used, tensor->buffer);
         if (status || !used)
             return status;
     }
     size_t narrow[4];
-    for (int axis = 0; axis < 4; axis++)
-        narrow[axis] = broadcast >> axis & 1 && shape[axis] ? 1 : shape[axis];
+    mha_shape_narrow(narrow, shape, broadcast);
     return mha_bind_tensor(run, out, who, name, tensor, narrow, bytes, access);
 }
 

@@ -17,8 +17,8 @@ typedef struct composed {
     bool clblast_scores, clblast_values; /* else the library's kernels, from any strides */
     mha_gemm_stage scores_gemm, values_gemm;
     mha_kernel scores, weigh;
-    mha_kernel split_query, split_key_value, merge,
-        copy_probs; /* copies, from and to their types */
+    /* Copies, from and to their types. */
+    mha_kernel split_query, split_key_value, merge, copy_probs;
     mha_softmax_stage softmax;
     /* Where things lie in the region, in bytes. */
     size_t query, key, value, output, probs;
@@ -221,10 +221,9 @@ static void explain(const void *given, mha_text *text)
 }
 
 /* The scores have read the query before the output is written. */
-static bool may_overwrite(const void *path, const mha_context *context)
+static bool may_overwrite(const void *path)
 {
     (void)path;
-    (void)context;
     return true;
 }
 

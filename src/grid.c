@@ -34,11 +34,11 @@ mha_grid mha_grid_rows(size_t columns, size_t rows)
                        .local = { wide, high } };
 }
 
-mha_grid mha_grid_items(size_t rows, size_t step, size_t count)
+mha_grid mha_grid_parts(size_t parts, size_t group, size_t count)
 {
     return (mha_grid){ .dims = 2,
-                       .global = { (rows + step - 1) / step, at_most(count, MOST_GROUPS) },
-                       .local = { 1, 1 } };
+                       .global = { parts * group, at_most(count, MOST_GROUPS) },
+                       .local = { group, 1 } };
 }
 
 mha_grid mha_grid_groups(size_t rows, size_t group)

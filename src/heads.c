@@ -2,6 +2,7 @@
 #include "heads.h"
 
 #include "grid.h"
+#include "shape.h"
 
 #include <stdio.h>
 
@@ -16,7 +17,7 @@ mha_status mha_heads_launch(const mha_kernel *kernel, mha_run *run, const char *
                             const mha_heads_copy *copy)
 {
     const size_t *shape = copy->shape;
-    if (!shape[0] || !shape[1] || !shape[2] || !shape[3])
+    if (mha_shape_is_empty(shape))
         return MHA_OK;
     const mha_bound_lengths *starts = copy->starts;
     const mha_bound_lengths *lengths = copy->lengths;

@@ -179,13 +179,6 @@ typedef struct host_shapes {
     size_t query[4], key[4], value[4], output[4];
 } host_shapes;
 
-/* The scores' shape with its broadcast axes 1. */
-static void narrow(size_t out[4], const size_t scores[4], unsigned broadcast)
-{
-    for (int axis = 0; axis < 4; axis++)
-        out[axis] = broadcast >> axis & 1 && scores[axis] ? 1 : scores[axis];
-}
-
 /* Stages all arrays of an attention or layer, runs it, and copies the outputs back. */
 static mha_status run_staged(mha_context *context, const mha_attention_desc *desc,
                              const host_shapes *shapes, const mha_host_args *host, host_work *work,
@@ -196,8 +189,8 @@ static mha_status run_staged(mha_context *context, const mha_attention_desc *des
     const size_t heads[4] = { 1, 1, 1, desc->heads };
     const size_t slopes[4] = { host->alibi_slopes.strides[0] ? desc->batch : 1, 1, 1, desc->heads };
     size_t bias[4], mask[4];
-    narrow(bias, scores, desc->bias_broadcast);
-    narrow(mask, scores, desc->mask_broadcast);
+    mha_shape_narrow(bias, scores, desc->bias_broadcast);
+    mha_shape_narrow(mask, scores, desc->mask_broadcast);
     const mha_host_input alibi_slopes = { host->alibi_slopes.data,
                                           { host->alibi_slopes.strides[0], 0, 0, 1 } };
     const mha_host_input sinks = { host->sinks.data, { 0 } };

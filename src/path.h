@@ -22,7 +22,7 @@ typedef struct mha_path_room {
     mha_needs (*needs)(const void *path);
     void (*explain)(const void *path, mha_text *text);
     /* Whether the output may be exactly the query's memory. */
-    bool (*may_overwrite)(const void *path, const mha_context *context);
+    bool (*may_overwrite)(const void *path);
     mha_status (*enqueue)(void *path, mha_run *run, const mha_bound *bound, size_t region);
 } mha_path_room;
 

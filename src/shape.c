@@ -25,9 +25,20 @@ mha_size mha_size_of(const size_t *factors, size_t count)
     return size;
 }
 
+bool mha_shape_is_empty(const size_t shape[4])
+{
+    return !shape[0] || !shape[1] || !shape[2] || !shape[3];
+}
+
+void mha_shape_narrow(size_t out[4], const size_t scores[4], unsigned broadcast)
+{
+    for (int axis = 0; axis < 4; axis++)
+        out[axis] = broadcast >> axis & 1 && scores[axis] ? 1 : scores[axis];
+}
+
 mha_size mha_shape_reach(const size_t shape[4], const size_t strides[4])
 {
-    if (!shape[0] || !shape[1] || !shape[2] || !shape[3])
+    if (mha_shape_is_empty(shape))
         return (mha_size){ 0 };
     if (!strides[0] && !strides[1] && !strides[2] && !strides[3])
         return mha_size_of(shape, 4);

@@ -27,6 +27,12 @@ typedef struct mha_size {
 
 mha_size mha_size_of(const size_t *factors, size_t count);
 
+/* Whether a tensor of `shape` has no element. */
+bool mha_shape_is_empty(const size_t shape[4]);
+/* The shape of a bias or mask for these scores: its broadcast axes have length 1, or 0 like theirs.
+ */
+void mha_shape_narrow(size_t out[4], const size_t scores[4], unsigned broadcast);
+
 /* The elements from the first to past the last that a tensor of `shape` touches, 0 if it is empty.
  * All strides 0: packed. The stride of an axis of length 1 does not count. */
 mha_size mha_shape_reach(const size_t shape[4], const size_t strides[4]);

@@ -11,7 +11,7 @@ typedef struct streaming {
     mha_attention_desc desc;
     bool is_cpu;
     mha_attend_cpu_stage cpu;
-    mha_kernel gpu;
+    mha_attend_gpu_stage gpu;
 } streaming;
 
 /* The tiling that a desc gets: as asked, else by the kind of device. A CPU whose local memory is
@@ -46,7 +46,7 @@ static void destroy(void *given)
     if (!path)
         return;
     mha_attend_cpu_release(&path->cpu);
-    mha_kernel_release(&path->gpu);
+    mha_attend_gpu_release(&path->gpu);
     free(path);
 }
 
@@ -80,10 +80,10 @@ static void explain(const void *given, mha_text *text)
                      asked ? "as asked" : "the device is no CPU, or one with little local memory");
 }
 
-static bool may_overwrite(const void *given, const mha_context *context)
+static bool may_overwrite(const void *given)
 {
     const streaming *path = given;
-    return path->is_cpu || mha_attend_gpu_may_overwrite(context, &path->desc);
+    return path->is_cpu || mha_attend_gpu_may_overwrite(&path->gpu, &path->desc);
 }
 
 static mha_status enqueue(void *given, mha_run *run, const mha_bound *bound, size_t region)
