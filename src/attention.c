@@ -129,7 +129,8 @@ size_t mha_attention_explain(const mha_attention *attention, char *text, size_t 
         char why[512] = "";
         mha_text reason = { .at = why, .capacity = sizeof why };
         if (fits(rooms[i], attention->context, &attention->desc, &reason))
-            mha_text_add(&reason, "a better one can");
+            mha_text_add(&reason, "a better one can; it would need %.1f MiB of workspace",
+                         (double)rooms[i]->stores(&attention->desc) / 1048576);
         mha_text_add(&out, "not path %s: %s\n", rooms[i]->name, why);
     }
     return out.length;

@@ -87,10 +87,15 @@ static size_t lay_out(composed *path, const mha_attention_desc *desc)
     return end;
 }
 
-static bool can(const mha_context *context, const mha_attention_desc *desc, mha_text *why_not)
+static size_t stores(const mha_attention_desc *desc)
 {
     composed layout;
-    const size_t bytes = lay_out(&layout, desc);
+    return lay_out(&layout, desc);
+}
+
+static bool can(const mha_context *context, const mha_attention_desc *desc, mha_text *why_not)
+{
+    const size_t bytes = stores(desc);
     const uint64_t most = context->device.max_allocation_bytes; /* 0: the driver did not say */
     if (most && bytes > most) {
         mha_text_add(why_not,
@@ -435,6 +440,7 @@ const mha_path_room mha_path_composed = {
     .id = MHA_PATH_COMPOSED,
     .name = "composed",
     .can = can,
+    .stores = stores,
     .create = create,
     .destroy = destroy,
     .needs = needs,

@@ -17,6 +17,9 @@ typedef struct mha_path_room {
     const char *name;
     /* False, with a sentence's end in why_not, where the path cannot do what the desc says. */
     bool (*can)(const mha_context *context, const mha_attention_desc *desc, mha_text *why_not);
+    /* Bytes that it stores in a workspace at the desc's lengths, known before it is made; what
+     * CLBlast asks for comes on top. */
+    size_t (*stores)(const mha_attention_desc *desc);
     mha_status (*create)(void **out, mha_context *context, const mha_attention_desc *desc);
     void (*destroy)(void *path); /* accepts a half-built one */
     mha_needs (*needs)(const void *path);

@@ -40,6 +40,12 @@ static bool can(const mha_context *context, const mha_attention_desc *desc, mha_
     return mha_attend_gpu_can(context, why_not);
 }
 
+static size_t stores(const mha_attention_desc *desc)
+{
+    (void)desc;
+    return 0;
+}
+
 static void destroy(void *given)
 {
     streaming *path = given;
@@ -103,6 +109,7 @@ const mha_path_room mha_path_streaming = {
     .id = MHA_PATH_STREAMING,
     .name = "streaming",
     .can = can,
+    .stores = stores,
     .create = create,
     .destroy = destroy,
     .needs = needs,

@@ -78,7 +78,10 @@ void attention_data_spoil(attention_data *data);
 /* Asks the reference. */
 void attention_data_expect(attention_data *data);
 
-/* Compares output, and probs, scores and lse where they are used. */
+/* Compares output, and probs, scores and lse where they are used. Where the output is half, its
+ * worst error must also be within twice that of rounding, which is the least that a half can have:
+ * max |got
+ * - want| <= 2 max |round((float)want) - want|. */
 bool attention_compare(const attention_data *data, compare_worst *worst);
 /* Compares probs, scores and lse where they are used, of scores whose errors are at most `score`.
  */

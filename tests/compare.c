@@ -36,6 +36,9 @@ void compare_log(const char *test, size_t cases, const compare_worst *worst)
 {
     cr_log_info("%s: %zu cases, the worst error is %.2f of its limit: %s\n", test, cases,
                 worst->part, worst->what);
+    if (worst->rounding > 0)
+        cr_log_info("%s, half types: the worst error is %.3f of one rounding: %s\n", test,
+                    worst->rounding, worst->rounding_what);
 }
 
 double compare_largest(const float *data, size_t count)

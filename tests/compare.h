@@ -11,6 +11,10 @@
 typedef struct compare_worst {
     double part;
     char what[160];
+    /* Where results are halves: the worst error as a part of what rounding the best float32 makes.
+     */
+    double rounding;
+    char rounding_what[320];
 } compare_worst;
 
 /* One element. Equal infinities are near each other, a NaN is near nothing. `name` is that of the
@@ -22,7 +26,7 @@ bool compare_one(const char *name, const char *what, size_t index, float got, do
 bool compare_all(const char *name, const char *what, const float *got, const double *want,
                  size_t count, double limit, compare_worst *worst);
 
-/* One line into Criterion's log. */
+/* One line into Criterion's log, and one for halves if there were any. */
 void compare_log(const char *test, size_t cases, const compare_worst *worst);
 
 /* The largest magnitude, and the largest Euclidean norm of a row: a product of rows is at most the
