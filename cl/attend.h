@@ -1,5 +1,8 @@
 /* What the two tilings of the streaming kernel share: their arguments and their exponential. */
 #include "rules.h"
+#if USES_DROPOUT
+#include "dropout.h"
+#endif
 
 /* query  [batch][heads][query_len][HEAD_DIM], key [batch][kv_heads][key_len][HEAD_DIM],
  * value  [batch][kv_heads][key_len][VALUE_DIM], output [batch][heads][query_len][VALUE_DIM],
@@ -14,3 +17,8 @@
         ulong output_offset, ulong output_batch, ulong output_head, ulong output_row,              \
         __global float *lse, ulong lse_offset, ulong lse_batch, ulong lse_head, ulong lse_row,     \
         int batch, int heads, int group, float scale, RULES_PARAMETERS
+#define ATTEND_ARGUMENTS                                                                           \
+    query, query_offset, query_batch, query_head, query_row, key, key_offset, key_batch, key_head, \
+        key_row, value, value_offset, value_batch, value_head, value_row, output, output_offset,   \
+        output_batch, output_head, output_row, lse, lse_offset, lse_batch, lse_head, lse_row,      \
+        batch, heads, group, scale, RULES_ARGUMENTS

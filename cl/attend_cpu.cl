@@ -12,9 +12,9 @@
  * Work-group (t, g): queries from t * TILES * 8 * VECTORS on (counted from the last ones back where
  * causal, since those take longest), batch and head g; a group goes on with g + number of groups. */
 #include "attend.h"
+#include "power.h"
 
 #define QUERIES (8 * VECTORS)
-#define LOG2_E 1.4426950408889634f
 
 /* Keys and values as rows of float32: in place if they are that, else converted a block at a time. */
 #if KEY_TYPE == 1
@@ -22,22 +22,6 @@
 #else
 #define ROWS __local const float
 #endif
-
-/* 2^x for x <= 0, relative error 2.4e-7; exactly 0 below -126, so for -inf too; NaN stays NaN. A
- * polynomial, minimax of 2^f on [-0.5, 0.5], times a power of two made from its bits. */
-static float8 power_of_2(float8 x)
-{
-    const float8 magic = (float8)(12582912.0f); /* 1.5 * 2^23 rounds to an integer when added */
-    const float8 shifted = x + magic;
-    const float8 f = x - (shifted - magic);
-    float8 p = f * 1.3276476e-3f + 9.6755410e-3f;
-    p = p * f + 5.5507131e-2f;
-    p = p * f + 2.4022120e-1f;
-    p = p * f + 6.9314694e-1f;
-    p = p * f + 1.0000001f;
-    const float8 power = as_float8((as_int8(shifted) << 23) + (int8)(0x3f800000));
-    return select(p * power, (float8)(0.0f), x < -126.0f);
-}
 
 /* p[k][query] = key k . query, for `count` keys; q is [HEAD_DIM][QUERIES]. The last register tile may
  * repeat the last key: p has room for it and nobody reads it. */
@@ -203,6 +187,24 @@ static void exponentiate(__local float8 *p, const tile_state *tile, int count)
     }
 }
 
+#if USES_DROPOUT
+/* Keys k0 .. k0 + count - 1 of queries i0 and on of batch and head g: p becomes 0 or is scaled. */
+static void drop(__local float8 *p, int g, int i0, int k0, int count, RULES_PARAMETERS)
+{
+    for (int r = 0; r < QUERIES; r++) {
+        __local float *column = (__local float *)p + r;
+        for (int j = k0 & ~3; j < k0 + count; j += 4) {
+            uint words[4];
+            vstore4(dropout_words(g, i0 + r, j, dropout_low, dropout_high, dropout_offset), 0,
+                    words);
+            for (int n = max(k0 - j, 0); n < min(4, k0 + count - j); n++)
+                column[(j + n - k0) * QUERIES]
+                    *= dropout_keep(words[n], dropout_threshold, dropout_scale);
+        }
+    }
+}
+#endif
+
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void attend_cpu_rows(ATTEND_PARAMETERS)
 {
@@ -224,16 +226,20 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
     for (int g = (int)get_group_id(1); g < batch * heads; g += (int)get_num_groups(1)) {
         const int b = g / heads;
         const int h = g % heads;
+        const rules_span span = RULES_SPAN_OF(b);
+        if (i0 >= span.queries)
+            continue;
         __global const STORED(QUERY_TYPE) *q = query + query_offset + b * query_batch
-                                               + h * query_head;
+                                               + h * query_head + span.query_row * query_row;
         __global const STORED(KEY_TYPE) *keys = key + key_offset + b * key_batch
-                                                + h / group * key_head;
+                                                + h / group * key_head + span.key_row * key_row;
         __global const STORED(KEY_TYPE) *values = value + value_offset + b * value_batch
-                                                  + h / group * value_head;
+                                                  + h / group * value_head
+                                                  + span.key_row * value_row;
 
         /* Queries past the last repeat it; they are not written. */
         tile_state tiles[TILES];
-        int least = key_len;
+        int least = span.length;
         int most = 0;
         for (int n = 0; n < TILES; n++) {
             tile_state *tile = &tiles[n];
@@ -243,12 +249,12 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
             tile->sum = sum_pool + n * VECTORS;
             tile->first = first_pool + n * VECTORS;
             tile->end = end_pool + n * VECTORS;
-            tile->least = key_len;
+            tile->least = span.length;
             tile->most = 0;
             tile->all_from = 0;
-            tile->all_to = key_len;
+            tile->all_to = span.length;
             for (int r = 0; r < QUERIES; r++) {
-                const int i = min(i0 + n * QUERIES + r, query_len - 1);
+                const int i = min(i0 + n * QUERIES + r, span.queries - 1);
                 const rules_row row = RULES_OF(b, h, i);
                 ((__local int *)tile->first)[r] = row.first;
                 ((__local int *)tile->end)[r] = row.end;
@@ -266,37 +272,42 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
                 tile->top[v] = (float8)(-INFINITY);
                 tile->sum[v] = (float8)(0.0f);
             }
-            if (i0 + n * QUERIES < query_len) {
+            if (i0 + n * QUERIES < span.queries) {
                 least = min(least, tile->least);
                 most = max(most, tile->most);
             }
         }
 
-        for (int k0 = least; k0 < most; k0 += BLOCK) {
+        int step = BLOCK;
+        for (int k0 = least; k0 < most; k0 += step) {
+            /* In a ring, a block ends where its rows do. */
+            const int row0 = USES_RING ? k0 % key_len : k0;
+            if (USES_RING)
+                step = min(BLOCK, key_len - row0);
+            const int rows = min(step, most - k0);
             int finite = -1; /* not known yet */
 #if KEY_TYPE != 1
-            convert_rows(key_block, keys + k0 * key_row, key_row, min(BLOCK, most - k0), HEAD_DIM);
-            convert_rows(value_block, values + k0 * value_row, value_row, min(BLOCK, most - k0),
-                         VALUE_DIM);
+            convert_rows(key_block, keys + row0 * key_row, key_row, rows, HEAD_DIM);
+            convert_rows(value_block, values + row0 * value_row, value_row, rows, VALUE_DIM);
             ROWS *key_rows = key_block;
             ROWS *value_rows = value_block;
             const ulong key_stride = HEAD_DIM;
             const ulong value_stride = VALUE_DIM;
 #else
-            ROWS *key_rows = keys + k0 * key_row;
-            ROWS *value_rows = values + k0 * value_row;
+            ROWS *key_rows = keys + row0 * key_row;
+            ROWS *value_rows = values + row0 * value_row;
             const ulong key_stride = key_row;
             const ulong value_stride = value_row;
 #endif
             for (int n = 0; n < TILES; n++) {
                 const tile_state *tile = &tiles[n];
-                const int count = min(BLOCK, tile->most - k0);
-                if (i0 + n * QUERIES >= query_len || count <= 0 || k0 + BLOCK <= tile->least)
+                const int count = min(step, tile->most - k0);
+                if (i0 + n * QUERIES >= span.queries || count <= 0 || k0 + step <= tile->least)
                     continue;
                 score_block(p, tile->query, key_rows, key_stride, count);
                 const int partial = k0 < tile->all_from || k0 + count > tile->all_to;
                 if (USES_EACH)
-                    for (int r = 0; r < min(QUERIES, query_len - i0 - n * QUERIES); r++) {
+                    for (int r = 0; r < min(QUERIES, span.queries - i0 - n * QUERIES); r++) {
                         const rules_row row = RULES_OF(b, h, i0 + n * QUERIES + r);
                         __local float *s = (__local float *)p + r;
                         const int end = min(row.end, k0 + count);
@@ -307,9 +318,12 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
                 if (partial)
                     exclude(p, tile, k0, count);
                 exponentiate(p, tile, count);
+#if USES_DROPOUT
+                drop(p, g, i0 + n * QUERIES, k0, count, RULES_ARGUMENTS);
+#endif
                 /* Also where nothing is excluded: a weight too small for a float32 is a 0 like any. */
                 if (finite < 0)
-                    finite = all_finite(value_rows, value_stride, min(BLOCK, most - k0));
+                    finite = all_finite(value_rows, value_stride, rows);
                 if (finite == 0)
                     weigh_block_guarded(tile->output, p, value_rows, value_stride, count);
                 else
@@ -319,8 +333,8 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
 
         for (int n = 0; n < TILES; n++) {
             const tile_state *tile = &tiles[n];
-            for (int r = 0; r < min(QUERIES, query_len - i0 - n * QUERIES); r++) {
-                const int i = i0 + n * QUERIES + r;
+            for (int r = 0; r < min(QUERIES, span.queries - i0 - n * QUERIES); r++) {
+                const int i = span.query_row + i0 + n * QUERIES + r; /* the row in memory */
                 float top = ((__local float *)tile->top)[r];
                 float sum = ((__local float *)tile->sum)[r];
                 float scale_by = 1.0f;

@@ -199,27 +199,30 @@ INLINED void take_scores(float4 tile[8][2], __local const float4 *slice, int c0,
             tile[c0 + c][r] = slice[(c * LANES + x) * ROW_PITCH + r * HIGH + y];
 }
 
-/* Scaled scores of one row in a slice of shared ones, from key n0 in steps: all rules. */
-static void rule(__local float *slice, const rules_row *row, int j0, int c0, int n0, int step)
+/* Scaled scores of one row in a slice of shared ones, from key n0 in steps: all rules. Keys from
+ * `limit` on are excluded. */
+static void rule(__local float *slice, const rules_row *row, int j0, int limit, int c0, int n0,
+                 int step)
 {
+    const int end = min(row->end, limit);
     for (int n = n0; n < SLICE; n += step) {
         const int j = j0 + column_of(n % LANES, c0 + n / LANES);
         const float s = slice[n * ROW_PITCH * 4];
-        slice[n * ROW_PITCH * 4] = j >= row->first && j < row->end
+        slice[n * ROW_PITCH * 4] = j >= row->first && j < end
                                        ? rules_bias(row, rules_cap(row, s), j)
                                        : -INFINITY;
     }
 }
 
-/* Scores of keys from j0 on outside of the rows' ranges: excluded. */
+/* Scores of keys from j0 on outside of the rows' ranges, or from `limit` on: excluded. */
 INLINED void exclude(float4 score[8][2], __local const int4 *first, __local const int4 *end, int j0,
-                     int x)
+                     int limit, int x)
 {
     UNROLL for (int r = 0; r < 2; r++)
         UNROLL for (int c = 0; c < 8; c++) {
             const int4 j = (int4)(j0 + column_of(x, c));
             score[c][r] = select((float4)(-INFINITY), score[c][r],
-                                 j >= first[r * HIGH] && j < end[r * HIGH]);
+                                 j >= first[r * HIGH] && j < min(end[r * HIGH], (int4)(limit)));
         }
 }
 
@@ -274,6 +277,32 @@ INLINED void soften(float4 score[8][2], float4 out[8][2], float4 top[2], float4 
     }
 }
 
+#if USES_DROPOUT
+/* The quad of keys 4 q of one row, `lane` of quad r of the tile's rows. */
+#define DROP_ROW(n, lane)                                                                          \
+    {                                                                                              \
+        const uint4 w = dropout_words(g, i + n, j, dropout_low, dropout_high, dropout_offset);     \
+        score[4 * q][r].lane *= dropout_keep(w.x, dropout_threshold, dropout_scale);               \
+        score[4 * q + 1][r].lane *= dropout_keep(w.y, dropout_threshold, dropout_scale);           \
+        score[4 * q + 2][r].lane *= dropout_keep(w.z, dropout_threshold, dropout_scale);           \
+        score[4 * q + 3][r].lane *= dropout_keep(w.w, dropout_threshold, dropout_scale);           \
+    }
+
+/* Scores of batch and head g, queries from i0 on and keys from j0 on, a multiple of 4. */
+INLINED void drop(float4 score[8][2], int g, int i0, int j0, int x, int y, RULES_PARAMETERS)
+{
+    UNROLL for (int r = 0; r < 2; r++)
+        UNROLL for (int q = 0; q < 2; q++) {
+            const int i = i0 + 4 * y + r * 4 * HIGH;
+            const int j = j0 + column_of(x, 4 * q);
+            DROP_ROW(0, x)
+            DROP_ROW(1, y)
+            DROP_ROW(2, z)
+            DROP_ROW(3, w)
+        }
+}
+#endif
+
 /* Which keys the rows of a tile see: those from .x to before .y at the most, and all rows those
  * from .z to before .w. */
 static int4 range_of(__local const int4 *first, __local const int4 *end)
@@ -314,7 +343,8 @@ static void write_quad(__global STORED(OUTPUT_TYPE) *row, float4 x, int d, int d
                                 out[4 * q + 2][r].lane, out[4 * q + 3][r].lane) * scale_out.lane,  \
                        4 * x + q * 4 * LANES, dims);                                               \
     if (i + n < num_rows && lse && v0 == 0 && x == 0)                                              \
-        lse[lse_offset + b * lse_batch + h * lse_head + (i0 + i + n) * lse_row] = log_sum.lane;
+        lse[lse_offset + b * lse_batch + h * lse_head + (span.query_row + i0 + i + n) * lse_row]     \
+            = log_sum.lane;
 
 /* Whether every row begins at a multiple of four elements. A buffer made of the caller's own memory
  * (CL_MEM_USE_HOST_PTR) may begin anywhere. */
@@ -338,7 +368,6 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
     /* From the last queries to the first: with causal those have the most work, and what starts
      * last should be short. */
     const int i0 = ((query_len + ROWS - 1) / ROWS - 1 - (int)get_group_id(0) / across) * ROWS;
-    const int num_rows = min(ROWS, query_len - i0);
     const int query_aligned = ALIGNED(query, query_offset, query_batch, query_head, query_row);
     const int key_aligned = ALIGNED(key, key_offset, key_batch, key_head, key_row);
     const int value_aligned = ALIGNED(value, value_offset, value_batch, value_head, value_row);
@@ -346,12 +375,17 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
     for (int g = (int)get_group_id(1); g < batch * heads; g += (int)get_num_groups(1)) {
         const int b = g / heads;
         const int h = g % heads;
-        __global const STORED(QUERY_TYPE) *q
-            = query + query_offset + b * query_batch + h * query_head + i0 * query_row;
-        __global const STORED(KEY_TYPE) *k
-            = key + key_offset + b * key_batch + h / group * key_head;
-        __global const STORED(KEY_TYPE) *v
-            = value + value_offset + b * value_batch + h / group * value_head + v0;
+        const rules_span span = RULES_SPAN_OF(b);
+        const int num_rows = min(ROWS, span.queries - i0);
+        if (num_rows <= 0)
+            continue;
+        __global const STORED(QUERY_TYPE) *q = query + query_offset + b * query_batch
+                                               + h * query_head + (span.query_row + i0) * query_row;
+        __global const STORED(KEY_TYPE) *k = key + key_offset + b * key_batch
+                                             + h / group * key_head + span.key_row * key_row;
+        __global const STORED(KEY_TYPE) *v = value + value_offset + b * value_batch
+                                             + h / group * value_head + span.key_row * value_row
+                                             + v0;
 
         barrier(CLK_LOCAL_MEM_FENCE);
         for (int i = item; i < ROWS; i += GROUP) {
@@ -370,7 +404,13 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
                 out[c][r] = (float4)(0.0f);
         }
 
-        for (int j0 = range.x; j0 < range.y; j0 += WIDE) {
+        int step = WIDE;
+        for (int j0 = USES_DROPOUT ? range.x & ~3 : range.x; j0 < range.y; j0 += step) {
+            /* In a ring, a step ends where its rows do. */
+            const int row0 = USES_RING ? j0 % key_len : j0;
+            const int left = (USES_RING ? key_len : span.rows) - row0;
+            if (USES_RING)
+                step = min(WIDE, left);
             float4 score[8][2];
             UNROLL for (int r = 0; r < 2; r++)
                 UNROLL for (int c = 0; c < 8; c++)
@@ -378,8 +418,7 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
             _Pragma("unroll 1") for (int d = 0; d < HEAD_DIM; d += SLICE) {
                 barrier(CLK_LOCAL_MEM_FENCE);
                 stage_query((__local float *)rows, q, query_row, num_rows, d, query_aligned);
-                stage_key((__local float *)wide, k + j0 * key_row, key_row, key_len - j0, d,
-                          key_aligned);
+                stage_key((__local float *)wide, k + row0 * key_row, key_row, left, d, key_aligned);
                 barrier(CLK_LOCAL_MEM_FENCE);
                 multiply(score, rows + y, wide + x);
             }
@@ -387,7 +426,7 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
                 UNROLL for (int c = 0; c < 8; c++)
                     score[c][r] *= scale;
 
-            const int whole = j0 >= range.z && j0 + WIDE <= range.w;
+            const int whole = j0 >= range.z && j0 + WIDE <= range.w && (!USES_RING || left >= WIDE);
             if (USES_EACH) {
                 UNROLL for (int c = 0; c < 8; c += SHARE) {
                     barrier(CLK_LOCAL_MEM_FENCE);
@@ -395,29 +434,31 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
                     barrier(CLK_LOCAL_MEM_FENCE);
                     for (int i = item % ROWS; i < ROWS; i += GROUP) {
                         const rules_row row = RULES_OF(b, h, i0 + min(i, num_rows - 1));
-                        rule((__local float *)rows + i, &row, j0, c, item / ROWS,
+                        rule((__local float *)rows + i, &row, j0, j0 + step, c, item / ROWS,
                              (GROUP + ROWS - 1) / ROWS);
                     }
                     barrier(CLK_LOCAL_MEM_FENCE);
                     take_scores(score, rows, c, x, y);
                 }
             } else if (!whole) {
-                exclude(score, first + y, end + y, j0, x);
+                exclude(score, first + y, end + y, j0, j0 + step, x);
             }
             if (item == 0)
                 wild = 0;
             soften(score, out, top, sum, rows, x, y);
+#if USES_DROPOUT
+            drop(score, g, i0, j0, x, y, RULES_ARGUMENTS);
+#endif
 
             UNROLL for (int c = 0; c < 8; c += SHARE) {
                 barrier(CLK_LOCAL_MEM_FENCE);
                 share_scores(rows, score, c, x, y);
-                stage_value(wide, &wild, v + j0 * value_row, value_row, key_len - j0, dims, c,
+                stage_value(wide, &wild, v + row0 * value_row, value_row, left, dims, c,
                             value_aligned);
                 barrier(CLK_LOCAL_MEM_FENCE);
                 multiply(out, rows + y, wide + x);
                 if (wild)
-                    add_wild(out, rows + y, v + j0 * value_row, value_row, key_len - j0, dims, c,
-                             x);
+                    add_wild(out, rows + y, v + row0 * value_row, value_row, left, dims, c, x);
             }
         }
 
@@ -427,7 +468,8 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
             rows[x * (ROWS / 4) + r * HIGH + y] = sum[r];
         barrier(CLK_LOCAL_MEM_FENCE);
         __global STORED(OUTPUT_TYPE) *to = output + output_offset + b * output_batch
-                                           + h * output_head + i0 * output_row + v0;
+                                           + h * output_head
+                                           + (span.query_row + i0) * output_row + v0;
         const float4 sink = (float4)(sinks ? sinks[sinks_offset + h] : -INFINITY);
         UNROLL for (int r = 0; r < 2; r++) {
             const float4 most = fmax(top[r], sink);

@@ -4,7 +4,7 @@
  * Build options: FROM_TYPE, TO_TYPE, see types.h.
  *
  * Work-item (d, r): one element of row r; an item goes on with r + size, over batch * heads * len.
- * Rows before the start or from the length of their batch on are written as 0: what stands there,
+ * Rows before the start, or from the length + length_more of their batch on, are written as 0: what stands there,
  * maybe NaN, must not meet a probability of 0 in a matrix product.
  *
  * from, to [batch][heads][len][dim], strides in elements
@@ -16,7 +16,7 @@ __kernel void heads_copy(__global const STORED(FROM_TYPE) *from, ulong from_offs
                          __global STORED(TO_TYPE) *to, ulong to_offset, ulong to_batch,
                          ulong to_head, ulong to_row,
                          __global const int *starts, ulong starts_offset,
-                         __global const int *lengths, ulong lengths_offset,
+                         __global const int *lengths, ulong lengths_offset, int length_more,
                          int batch, int heads, int len, int dim)
 {
     const int d = (int)get_global_id(0);
@@ -29,7 +29,7 @@ __kernel void heads_copy(__global const STORED(FROM_TYPE) *from, ulong from_offs
         const ulong h = g % heads;
         const ulong b = g / heads;
         const bool outside = (starts && i < starts[starts_offset + b])
-                             || (lengths && i >= lengths[lengths_offset + b]);
+                             || (lengths && i >= (long)lengths[lengths_offset + b] + length_more);
         float x = 0.0f;
         if (!outside)
             x = LOAD(FROM_TYPE, from,

@@ -2,12 +2,19 @@
  * lengths, diagonals, windows, softcap, bias, ALiBi and mask have their meaning on the device.
  *
  * Build options, each 0 or 1: USES_BIAS, USES_MASK, USES_SOFTCAP, USES_ALIBI, USES_CAUSAL,
- * USES_WINDOW_LEFT, USES_WINDOW_RIGHT, BOTTOM_RIGHT; and BIAS_TYPE, see types.h.
+ * USES_WINDOW_LEFT, USES_WINDOW_RIGHT, USES_RING, USES_DROPOUT; DIAGONAL, 1 from the top left, 2 to
+ * the bottom right, 3 after the keys of before length_more, as mha_diagonal; and BIAS_TYPE, see types.h.
  *
  * bias, mask  [batch][heads][query_len][key_len], strides in elements, 0 where broadcast
- * key_lengths, key_starts  [batch] or NULL; per_query [batch][query_len] or NULL
+ * key_lengths, key_starts  [batch] or NULL; per_query [batch][query_len] or NULL. A batch has
+ *             key_lengths[batch] + length_more keys
+ * query_offsets, key_offsets  [batch + 1] or NULL: where a batch's rows lie among query_total or
+ *             key_total; else it has rows 0 to before query_len or key_len
  * slopes      [batch][heads] with a stride of batches that may be 0, or NULL
- * sinks       [heads] or NULL */
+ * sinks       [heads] or NULL
+ *
+ * A ring (USES_RING) has key_len rows, and key j in row j % key_len: a batch's keys are counted on
+ * without end, and the last key_len of them are there. */
 #include "types.h"
 
 /* Rules that look at one score at a time. */
@@ -18,11 +25,53 @@
     __global const STORED(BIAS_TYPE) *bias, ulong bias_offset, ulong bias_batch, ulong bias_head,  \
         ulong bias_row, ulong bias_column, __global const uchar *mask, ulong mask_offset,          \
         ulong mask_batch, ulong mask_head, ulong mask_row, ulong mask_column,                      \
-        __global const int *key_lengths, ulong key_lengths_offset,                                 \
+        __global const int *key_lengths, ulong key_lengths_offset, int length_more,                \
         __global const int *key_starts, ulong key_starts_offset, __global const int *per_query,    \
         ulong per_query_offset, __global const float *slopes, ulong slopes_offset,                 \
-        ulong slopes_batch, __global const float *sinks, ulong sinks_offset, int query_len,        \
-        int key_len, int window_left, int window_right, float softcap
+        ulong slopes_batch, __global const float *sinks, ulong sinks_offset,                       \
+        __global const int *query_offsets, ulong query_offsets_offset,                             \
+        __global const int *key_offsets, ulong key_offsets_offset, int query_total, int key_total, \
+        int query_len, int key_len, int window_left, int window_right, float softcap,              \
+        uint dropout_threshold, float dropout_scale, uint dropout_low, uint dropout_high,          \
+        uint dropout_offset
+#define RULES_ARGUMENTS                                                                            \
+    bias, bias_offset, bias_batch, bias_head, bias_row, bias_column, mask, mask_offset,            \
+        mask_batch, mask_head, mask_row, mask_column, key_lengths, key_lengths_offset,             \
+        length_more, key_starts, key_starts_offset, per_query, per_query_offset, slopes,           \
+        slopes_offset, slopes_batch, sinks, sinks_offset, query_offsets, query_offsets_offset,     \
+        key_offsets, key_offsets_offset, query_total, key_total, query_len, key_len, window_left,  \
+        window_right, softcap, dropout_threshold, dropout_scale, dropout_low, dropout_high,        \
+        dropout_offset
+
+/* Where the rows of one batch lie, and how many keys it has. */
+typedef struct rules_span {
+    int query_row, queries; /* the first row of query and output, and how many */
+    int key_row, rows;      /* the first row of key and value, and how many may be read from it on */
+    int length;             /* keys; no more than rows, but in a ring */
+} rules_span;
+
+static rules_span rules_span_of(int b, RULES_PARAMETERS)
+{
+    rules_span span = { 0, query_len, 0, key_len, key_len };
+    if (query_offsets) {
+        __global const int *at = query_offsets + query_offsets_offset + b;
+        span.query_row = clamp(at[0], 0, query_total);
+        span.queries = min(clamp(at[1], span.query_row, query_total) - span.query_row, query_len);
+    }
+    if (key_offsets) {
+        __global const int *at = key_offsets + key_offsets_offset + b;
+        span.key_row = clamp(at[0], 0, key_total);
+        span.rows = min(clamp(at[1], span.key_row, key_total) - span.key_row, key_len);
+        span.length = span.rows;
+    }
+    if (key_lengths) {
+        const long length = (long)key_lengths[key_lengths_offset + b] + length_more;
+        /* A ring's count is kept away from the largest int, since kernels step past it. */
+        span.length = (int)clamp(length, 0L, USES_RING ? 0x7ffdffffL : (long)span.rows);
+    }
+    return span;
+}
+#define RULES_SPAN_OF(b) rules_span_of(b, RULES_ARGUMENTS)
 
 /* What the rules say of one query of one batch and head. */
 typedef struct rules_row {
@@ -38,12 +87,18 @@ typedef struct rules_row {
 static rules_row rules_of(int b, int h, int i, RULES_PARAMETERS)
 {
     rules_row row;
-    const int length = key_lengths ? clamp(key_lengths[key_lengths_offset + b], 0, key_len) : key_len;
-    row.first = key_starts ? clamp(key_starts[key_starts_offset + b], 0, key_len) : 0;
-    row.end = length;
+    const rules_span span = RULES_SPAN_OF(b);
+    row.first = key_starts ? clamp(key_starts[key_starts_offset + b], 0, span.rows) : 0;
+    if (USES_RING)
+        row.first = max(0, span.length - key_len);
+    row.end = span.length;
     if (per_query)
         row.end = min(row.end, per_query[per_query_offset + (ulong)b * query_len + i]);
-    row.diagonal = BOTTOM_RIGHT ? i + length - query_len : i;
+    row.diagonal = i;
+    if (DIAGONAL == 2)
+        row.diagonal += span.length - span.queries;
+    if (DIAGONAL == 3)
+        row.diagonal += clamp(key_lengths[key_lengths_offset + b], 0, key_len);
     /* In long: a window may be as wide as an int, to say no limit. */
     if (USES_CAUSAL)
         row.end = min(row.end, row.diagonal + 1);
@@ -59,12 +114,7 @@ static rules_row rules_of(int b, int h, int i, RULES_PARAMETERS)
     row.softcap = softcap;
     return row;
 }
-#define RULES_OF(b, h, i)                                                                          \
-    rules_of(b, h, i, bias, bias_offset, bias_batch, bias_head, bias_row, bias_column, mask,       \
-             mask_offset, mask_batch, mask_head, mask_row, mask_column, key_lengths,               \
-             key_lengths_offset, key_starts, key_starts_offset, per_query, per_query_offset,       \
-             slopes, slopes_offset, slopes_batch, sinks, sinks_offset, query_len, key_len,         \
-             window_left, window_right, softcap)
+#define RULES_OF(b, h, i) rules_of(b, h, i, RULES_ARGUMENTS)
 
 static float rules_cap(const rules_row *row, float score)
 {

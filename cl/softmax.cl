@@ -1,5 +1,6 @@
 /* Masked softmax: probs[i][j] = exp(s[i][j] - lse[i]) over the keys that query i may see, 0 at the
- * others, with s as rules.h makes it of the scores, and a sink's logit in the sum where there is one.
+ * others, with s as rules.h makes it of the scores, and a sink's logit in the sum where there is one;
+ * then dropout.
  * A row that sees no key is all 0, its lse -inf.
  *
  * Build options: GROUP work-items a row, a power of two; SHOWS: 0, or 1 + the mha_scores_stage that
@@ -11,6 +12,9 @@
  * shown         the same shape, strides in elements, or NULL
  * lse           [batch][heads][query_len][1], strides in elements, or NULL */
 #include "rules.h"
+#if USES_DROPOUT
+#include "dropout.h"
+#endif
 
 /* The sum (or maximum) of x over the work-group, in every work-item. The order is fixed, so two runs
  * give the same bits. */
@@ -105,8 +109,16 @@ void softmax_rows(__global const float *scores, ulong scores_offset,
             sum += exp(sink - top);
 
         const float scale = sum == 0.0f ? 0.0f : 1.0f / sum;
-        for (int j = item; j < key_len; j += GROUP)
-            p[j] = j >= row.first && j < row.end ? p[j] * scale : 0.0f;
+        for (int j = item; j < key_len; j += GROUP) {
+            float x = j >= row.first && j < row.end ? p[j] * scale : 0.0f;
+#if USES_DROPOUT
+            uint words[4];
+            vstore4(dropout_words(b * heads + h, i, j, dropout_low, dropout_high, dropout_offset), 0,
+                    words);
+            x *= dropout_keep(words[j & 3], dropout_threshold, dropout_scale);
+#endif
+            p[j] = x;
+        }
         if (lse && item == 0)
             lse[lse_offset + b * lse_batch + h * lse_head + i * lse_row]
                 = sum == 0.0f ? -INFINITY : top + log(sum);

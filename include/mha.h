@@ -244,7 +244,7 @@ typedef struct mha_workspace {
 /* --------------------------------------------------------------------------------- attention -- */
 
 /* softmax(scale * query key^T) value, per batch and head: Vaswani et al., "Attention is all you
- * need", 2017, equation 1. Order of meaning: scale, softcap, bias, ALiBi, exclusion, softmax. A
+ * need", 2017, equation 1. Order: scale, softcap, bias, ALiBi, exclusion, softmax, dropout. A
  * query that may see no key gives a zero output, zero probs and lse = -inf. What stands at a key
  * that a query may not see (also NaN or inf) never reaches its output. Tensors are stored as
  * float32, float16 or bfloat16, also on devices that compute in none of the last two: all sums are
@@ -254,27 +254,35 @@ typedef struct mha_workspace {
  * its argument, is refused. */
 #define MHA_USES_KEY_LENGTHS (1ull << 0) /* args.key_lengths, [batch] */
 #define MHA_USES_KEY_LENGTHS_PER_QUERY \
-    (1ull << 1)                           /* args.key_lengths_per_query, [batch][query_len] */
-#define MHA_USES_BIAS (1ull << 2)         /* args.bias; -inf excludes, a finite value never */
-#define MHA_USES_MASK (1ull << 3)         /* args.mask, one byte each: 0 excludes */
-#define MHA_USES_CAUSAL (1ull << 4)       /* key j is seen by query i only if j <= diagonal(i) */
-#define MHA_USES_WINDOW_LEFT (1ull << 5)  /* ... only if j >= diagonal(i) - window_left */
-#define MHA_USES_WINDOW_RIGHT (1ull << 6) /* ... only if j <= diagonal(i) + window_right */
-#define MHA_USES_PROBS (1ull << 7)        /* args.probs is written */
-#define MHA_USES_LSE (1ull << 8)          /* args.lse is written */
-#define MHA_USES_KEY_STARTS (1ull << 9)   /* args.key_starts, [batch] */
-#define MHA_USES_ALIBI (1ull << 10)       /* args.alibi_slopes: score - slope |diagonal(i) - j| */
-#define MHA_USES_SINKS (1ull << 11)       /* args.sinks: a logit per head joins the denominator */
-#define MHA_USES_SCORES (1ull << 12)      /* args.scores is written, as of desc.scores_stage */
+    (1ull << 1)                             /* args.key_lengths_per_query, [batch][query_len] */
+#define MHA_USES_BIAS (1ull << 2)           /* args.bias; -inf excludes, a finite value never */
+#define MHA_USES_MASK (1ull << 3)           /* args.mask, one byte each: 0 excludes */
+#define MHA_USES_CAUSAL (1ull << 4)         /* key j is seen by query i only if j <= diagonal(i) */
+#define MHA_USES_WINDOW_LEFT (1ull << 5)    /* ... only if j >= diagonal(i) - window_left */
+#define MHA_USES_WINDOW_RIGHT (1ull << 6)   /* ... only if j <= diagonal(i) + window_right */
+#define MHA_USES_PROBS (1ull << 7)          /* args.probs is written */
+#define MHA_USES_LSE (1ull << 8)            /* args.lse is written */
+#define MHA_USES_KEY_STARTS (1ull << 9)     /* args.key_starts, [batch] */
+#define MHA_USES_ALIBI (1ull << 10)         /* args.alibi_slopes: score - slope |diagonal(i) - j| */
+#define MHA_USES_SINKS (1ull << 11)         /* args.sinks: a logit per head joins the denominator */
+#define MHA_USES_SCORES (1ull << 12)        /* args.scores is written, as of desc.scores_stage */
+#define MHA_USES_APPEND (1ull << 13)        /* key and value are a cache that new ones join first */
+#define MHA_USES_RING (1ull << 14)          /* ... and that goes round */
+#define MHA_USES_ROTARY (1ull << 15)        /* query and new_key are rotated by their positions */
+#define MHA_USES_QUERY_OFFSETS (1ull << 16) /* the queries of all batches lie end to end */
+#define MHA_USES_KEY_OFFSETS (1ull << 17)   /* the keys and values do */
+#define MHA_USES_DROPOUT (1ull << 18)       /* probs are dropped with desc.dropout_p */
 
 /* Where the diagonal of causal, windows and ALiBi lies. Never implied, since libraries differ as
- * soon as query_len and key_len do: PyTorch's is_causal is top-left; ONNX's too, but bottom-right
- * with a past or nonpad_kv_seqlen; FlashAttention's is bottom-right since 2.1; cuDNN takes either.
- */
+ * soon as query_len and key_len do: PyTorch's is_causal is top-left; ONNX's too, but after the past
+ * where there is one, and bottom-right with nonpad_kv_seqlen; FlashAttention's is bottom-right
+ * since 2.1; cuDNN takes either. */
 typedef enum mha_diagonal {
     MHA_DIAGONAL_NONE = 0, /* neither causal nor a window nor ALiBi is used */
     MHA_TOP_LEFT = 1,      /* diagonal(i) = i */
-    MHA_BOTTOM_RIGHT = 2   /* diagonal(i) = i + L - query_len, L = key_lengths[batch] or key_len */
+    MHA_BOTTOM_RIGHT = 2,  /* diagonal(i) = i + L - query_len, L the keys that the batch has */
+    MHA_AFTER_PAST = 3     /* diagonal(i) = i + append_positions[batch]: with MHA_USES_APPEND and
+                            * without key_lengths. Bottom-right if as many queries as keys are new */
 } mha_diagonal;
 
 /* Axes of bias or mask that have length 1 and count for every index. */
@@ -285,10 +293,15 @@ typedef enum mha_diagonal {
 
 /* A path that is asked for and cannot do what the desc says is MHA_UNSUPPORTED, with the reason. */
 typedef enum mha_path {
-    MHA_PATH_DEFAULT = 0,  /* streaming, unless probs or scores are returned or there are no keys */
+    /* Decode for few queries on a CPU, else streaming; composed where probs or scores are returned
+     * or there are no keys. */
+    MHA_PATH_DEFAULT = 0,
     MHA_PATH_COMPOSED = 1, /* scores, softmax, probs value: stores the scores; on every device */
-    MHA_PATH_STREAMING = 2 /* one pass over the keys with a running maximum and sum (FlashAttention,
-                            * 2022): never stores the scores, reads any strides in place */
+    MHA_PATH_STREAMING =
+        2,              /* one pass over the keys with a running maximum and sum (FlashAttention,
+                         * 2022): never stores the scores, reads any strides in place */
+    MHA_PATH_DECODE = 3 /* the same with the keys split over work-items and merged, for few queries
+                         * and many keys; query heads that share a key head go over it together */
 } mha_path;
 
 /* How the streaming path lays out its work. */
@@ -312,6 +325,44 @@ typedef enum mha_gemm_by {
     MHA_GEMM_CLBLAST = 1,
     MHA_GEMM_KERNEL = 2 /* the library's own kernels: no memory besides the workspace */
 } mha_gemm_by;
+
+/* Which two elements of a row are rotated together, d from 0 to rotary_dim / 2 - 1. */
+typedef enum mha_rotary_pairs {
+    MHA_ROTARY_HALVES = 0,     /* d and d + rotary_dim / 2 */
+    MHA_ROTARY_INTERLEAVED = 1 /* 2 d and 2 d + 1 */
+} mha_rotary_pairs;
+
+/* Generation with a cache (MHA_USES_APPEND). key and value are [batch][kv_heads][key_len][dim] with
+ * room for key_len keys, of which batch b holds some; a call first writes new_len new ones to
+ * positions append_positions[b] and on, converted to key_value_type, and then attends. A batch has
+ * as many keys as the last new one's position says, or key_lengths[b] where that is used. What lies
+ * elsewhere in the cache is neither read nor written. Positions change from call to call; in host
+ * memory they must leave room for the new keys, in device memory new keys past the end are dropped.
+ *
+ * A ring (MHA_USES_RING) keeps the newest key_len keys for ever longer sequences: position p lies
+ * in row p % key_len. It needs a left window, MHA_BOTTOM_RIGHT and key_len of at least window_left
+ * + query_len, so that nothing is overwritten that a query may see; and it takes no bias, mask,
+ * starts, lengths, dropout, probs or scores, whose axis of keys would have to go round as well.
+ *
+ * Rotary positions (MHA_USES_ROTARY, with MHA_USES_APPEND; Su et al., "RoFormer", 2021): new key i
+ * of batch b and query i, of which there are as many, are rotated for position append_positions[b]
+ * + i, before the key is stored. Neither new_key nor query changes in the caller's memory.
+ * Positions past the tables are refused in host memory and take the last row in device memory.
+ *
+ * Sequences of unequal lengths end to end (MHA_USES_QUERY_OFFSETS and MHA_USES_KEY_OFFSETS, each
+ * with or without the other): query and output are [1][heads][query_total][dim], lse
+ * [1][heads][query_total][1]; batch b has rows query_offsets[b] to before query_offsets[b + 1].
+ * Likewise key and value with key_offsets. query_len and key_len are the longest sequence's. The
+ * diagonal, lengths and starts count within a batch, bias and mask are as without offsets, [batch]
+ * [heads][query_len][key_len]. Rows that belong to no batch are not written.
+ *
+ * Dropout (MHA_USES_DROPOUT, for training): each prob becomes 0 with probability dropout_p, else it
+ * is divided by 1 - dropout_p; lse is that of before. The choice depends on seed, offset, batch b,
+ * head h, query i and key j only, not on path, tiling or device: word j % 4 of Philox4x32-10
+ * (Salmon et al., 2011; Random123) with the counter { j / 4, i, b * heads + h, dropout_offset } and
+ * the key { low 32 bits of dropout_seed, high 32 bits }, dropped where it is below dropout_p *
+ * 2^32, rounded to nearest. A gradient pass makes the same choice from the same numbers; a training
+ * step takes a new offset. */
 
 typedef struct mha_attention_desc {
     size_t batch;     /* 0: every call does nothing */
@@ -338,6 +389,14 @@ typedef struct mha_attention_desc {
     mha_path path;
     mha_tiling tiling;
     mha_gemm_by gemm; /* of the composed path's two products */
+    /* With MHA_USES_APPEND: */
+    size_t new_len;    /* keys that join in a call, the largest of any; at most key_len */
+    mha_type new_type; /* of new_key and new_value; 0: as type */
+    /* With MHA_USES_ROTARY: */
+    size_t rotary_dim;       /* of each row, the first ones; even; 0: head_dim */
+    size_t rotary_positions; /* rows of the tables, at least 1 */
+    mha_rotary_pairs rotary_pairs;
+    float dropout_p; /* with MHA_USES_DROPOUT: the share that is dropped, 0 <= p < 1 */
 } mha_attention_desc;
 
 typedef struct mha_attention_args {
@@ -366,6 +425,20 @@ typedef struct mha_attention_args {
      * [batch][heads] with that distance between batches. */
     mha_tensor alibi_slopes;
     mha_tensor sinks; /* [heads] float32, contiguous. A query with no key then has lse = its sink */
+    size_t new_len;   /* of this call, at most the desc's; 0: the desc's */
+    mha_tensor new_key;           /* [batch][kv_heads][new_len][head_dim] */
+    mha_tensor new_value;         /* [batch][kv_heads][new_len][value_dim] */
+    mha_lengths append_positions; /* [batch] */
+    mha_tensor rotary_cos;        /* [1][1][rotary_positions][rotary_dim / 2] float32 */
+    mha_tensor rotary_sin;
+    /* [batch + 1], ascending; no sequence is longer than query_len or key_len. In device memory an
+     * offset out of order or range is clamped, and a sequence cut to that length. */
+    mha_lengths query_offsets;
+    mha_lengths key_offsets;
+    size_t query_total; /* rows of query; 0: query_offsets' last, which must be in host memory */
+    size_t key_total;
+    uint64_t dropout_seed;
+    uint32_t dropout_offset;
 } mha_attention_args;
 
 typedef struct mha_attention mha_attention;
@@ -504,7 +577,8 @@ MHA_API mha_status mha_heads_merge_enqueue(mha_heads *heads, const mha_tensor *s
 
 /* Masked softmax over the last axis of scores [batch][heads][query_len][key_len], packed, float32.
  * Reads of the desc: batch, heads, the lengths, uses, diagonal, windows, broadcasts, bias_type,
- * scores_stage, scale (0 or 1: the scores come scaled) and softcap; the rest is ignored.
+ * scores_stage, scale (0 or 1: the scores come scaled), softcap and dropout_p; the rest is ignored.
+ * Caches, rotary positions and offsets are no part of it.
  * Reads of the args: all but query, key, value and output. probs, strides 0, is always written,
  * with or without its bit; it may be the same memory as scores. bias_type 0 is float32 here. */
 typedef struct mha_softmax mha_softmax;
@@ -541,8 +615,13 @@ typedef struct mha_host_args { /* as in mha_attention_args */
     const int32_t *key_lengths;
     const int32_t *key_lengths_per_query;
     const int32_t *key_starts;
+    const int32_t *query_offsets;
+    const int32_t *key_offsets;
+    uint64_t dropout_seed;
+    uint32_t dropout_offset;
 } mha_host_args;
 
+/* Not with MHA_USES_APPEND: a cache lives on the device. */
 MHA_API mha_status mha_attention_run(mha_attention *attention, const mha_host_args *args);
 
 typedef struct mha_layer_host_weights { /* as in mha_layer_weights */

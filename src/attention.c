@@ -1,6 +1,7 @@
 /* Attention: the rules of its description, the choice of a path, the checks of a call. */
 #include "attention.h"
 
+#include "append.h"
 #include "log.h"
 #include "shape.h"
 
@@ -11,12 +12,15 @@ struct mha_attention {
     mha_attention_desc desc; /* resolved */
     const mha_path_room *room;
     void *path;
-    size_t path_region; /* behind the lengths, within the region of mha_attention_needs */
+    mha_append_stage append; /* with MHA_USES_APPEND */
+    /* Behind the lengths, within the region of mha_attention_needs. */
+    size_t append_region, path_region;
     mha_needs needs;
 };
 
 /* The paths, best first; the last one runs wherever anything does. */
-static const mha_path_room *const rooms[] = { &mha_path_streaming, &mha_path_composed };
+static const mha_path_room *const rooms[] = { &mha_path_decode, &mha_path_streaming,
+                                              &mha_path_composed };
 enum {
     NUM_ROOMS = sizeof rooms / sizeof rooms[0]
 };
@@ -29,7 +33,9 @@ static bool fits(const mha_path_room *room, const mha_context *context,
         mha_text_add(why_not, "another path was asked for");
         return false;
     }
-    return room->can(context, desc, why_not);
+    if (!room->can(context, desc, why_not))
+        return false;
+    return desc->path == room->id || !room->suits || room->suits(context, desc, why_not);
 }
 
 static mha_status choose(mha_attention *attention, const char *who)
@@ -65,6 +71,8 @@ mha_status mha_attention_make(mha_attention **out, mha_context *context,
         status = choose(attention, who);
     if (!status)
         status = attention->room->create(&attention->path, context, &attention->desc);
+    if (!status && attention->desc.uses & MHA_USES_APPEND)
+        status = mha_append_setup(&attention->append, context, &attention->desc);
     if (status) {
         mha_attention_destroy(&attention);
         return mha_context_note(context, status);
@@ -72,6 +80,8 @@ mha_status mha_attention_make(mha_attention **out, mha_context *context,
     const mha_needs path = attention->room->needs(attention->path);
     attention->needs.temp_bytes = path.temp_bytes;
     mha_layout_add(&attention->needs.region_bytes, mha_bind_lengths_bytes(&attention->desc));
+    attention->append_region =
+        mha_layout_add(&attention->needs.region_bytes, attention->append.region_bytes);
     attention->path_region = mha_layout_add(&attention->needs.region_bytes, path.region_bytes);
     status = mha_shape_check_workspace(context, mha_attention_workspace(attention).bytes, who);
     if (status) {
@@ -100,6 +110,7 @@ void mha_attention_destroy(mha_attention **attention)
     *attention = NULL;
     if (a->room)
         a->room->destroy(a->path);
+    mha_append_release(&a->append);
     free(a);
 }
 
@@ -122,6 +133,11 @@ size_t mha_attention_explain(const mha_attention *attention, char *text, size_t 
         return 0;
     mha_text_add(&out, "path %s: %s\n", attention->room->name,
                  attention->desc.path == MHA_PATH_DEFAULT ? "the best that can" : "as asked");
+    if (attention->desc.uses & MHA_USES_APPEND)
+        mha_text_add(&out, "append: kernel append_rows, new keys and values into the cache%s\n",
+                     attention->desc.uses & MHA_USES_ROTARY
+                         ? ", rotated; rotated queries into the workspace"
+                         : "");
     attention->room->explain(attention->path, &out);
     for (size_t i = 0; i < NUM_ROOMS; i++) {
         if (rooms[i] == attention->room)
@@ -130,7 +146,7 @@ size_t mha_attention_explain(const mha_attention *attention, char *text, size_t 
         mha_text reason = { .at = why, .capacity = sizeof why };
         if (fits(rooms[i], attention->context, &attention->desc, &reason))
             mha_text_add(&reason, "a better one can; it would need %.1f MiB of workspace",
-                         (double)rooms[i]->stores(&attention->desc) / 1048576);
+                         (double)rooms[i]->stores(attention->context, &attention->desc) / 1048576);
         mha_text_add(&out, "not path %s: %s\n", rooms[i]->name, why);
     }
     return out.length;
@@ -154,7 +170,11 @@ mha_needs mha_attention_needs(const mha_attention *attention)
 mha_status mha_attention_forward(mha_attention *attention, mha_run *run, mha_bound *bound,
                                  size_t region)
 {
-    mha_status status = mha_bind_upload(run, bound, &attention->desc, region);
+    const mha_attention_desc *desc = &attention->desc;
+    mha_status status = mha_bind_upload(run, bound, desc, region);
+    if (!status && desc->uses & MHA_USES_APPEND)
+        status = mha_append_launch(&attention->append, run, desc, bound,
+                                   region + attention->append_region);
     if (!status)
         status =
             attention->room->enqueue(attention->path, run, bound, region + attention->path_region);
@@ -165,21 +185,26 @@ mha_status mha_attention_forward(mha_attention *attention, mha_run *run, mha_bou
 static mha_status bind_tensors(const mha_run *run, mha_bound *bound, const char *who,
                                const mha_attention_desc *desc, const mha_attention_args *args)
 {
-    const size_t b = desc->batch, h = desc->heads, kv = desc->kv_heads;
-    const size_t q = bound->query_len, k = bound->key_len;
+    const bool packs_queries = desc->uses & MHA_USES_QUERY_OFFSETS;
+    const bool packs_keys = desc->uses & MHA_USES_KEY_OFFSETS;
+    const size_t h = desc->heads, kv = desc->kv_heads;
+    const size_t qb = packs_queries ? 1 : desc->batch, kb = packs_keys ? 1 : desc->batch;
+    const size_t q = packs_queries ? bound->query_total : bound->query_len;
+    const size_t k = packs_keys ? bound->key_total : bound->key_len;
     const size_t kv_bytes = mha_bind_type_bytes(desc->key_value_type);
+    const mha_access cache = desc->uses & MHA_USES_APPEND ? MHA_WRITES : MHA_READS;
     mha_status status = mha_bind_tensor(run, &bound->query, who, "query", &args->query,
-                                        (size_t[]){ b, h, q, desc->head_dim },
+                                        (size_t[]){ qb, h, q, desc->head_dim },
                                         mha_bind_type_bytes(desc->type), MHA_READS);
     if (!status)
         status = mha_bind_tensor(run, &bound->key, who, "key", &args->key,
-                                 (size_t[]){ b, kv, k, desc->head_dim }, kv_bytes, MHA_READS);
+                                 (size_t[]){ kb, kv, k, desc->head_dim }, kv_bytes, cache);
     if (!status)
         status = mha_bind_tensor(run, &bound->value, who, "value", &args->value,
-                                 (size_t[]){ b, kv, k, desc->value_dim }, kv_bytes, MHA_READS);
+                                 (size_t[]){ kb, kv, k, desc->value_dim }, kv_bytes, cache);
     if (!status)
         status = mha_bind_tensor(run, &bound->output, who, "output", &args->output,
-                                 (size_t[]){ b, h, q, desc->value_dim },
+                                 (size_t[]){ qb, h, q, desc->value_dim },
                                  mha_bind_type_bytes(desc->output_type), MHA_WRITES);
     return status;
 }
@@ -209,6 +234,8 @@ mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_a
     if (status)
         return mha_context_note(context, status);
     status = mha_bind_call_lengths(&run, &bound, who, desc, args);
+    if (!status)
+        status = mha_bind_offsets(&run, &bound, who, desc, args);
     if (!status)
         status = bind_tensors(&run, &bound, who, desc, args);
     if (!status)

@@ -87,15 +87,21 @@ static size_t lay_out(composed *path, const mha_attention_desc *desc)
     return end;
 }
 
-static size_t stores(const mha_attention_desc *desc)
+static size_t stores(const mha_context *context, const mha_attention_desc *desc)
 {
+    (void)context;
     composed layout;
     return lay_out(&layout, desc);
 }
 
 static bool can(const mha_context *context, const mha_attention_desc *desc, mha_text *why_not)
 {
-    const size_t bytes = stores(desc);
+    if (desc->uses & (MHA_USES_QUERY_OFFSETS | MHA_USES_KEY_OFFSETS | MHA_USES_RING)) {
+        mha_text_add(why_not, "its scores are one rectangle for each batch, from the first key on, "
+                              "so it takes no offsets and no ring");
+        return false;
+    }
+    const size_t bytes = stores(context, desc);
     const uint64_t most = context->device.max_allocation_bytes; /* 0: the driver did not say */
     if (most && bytes > most) {
         mha_text_add(why_not,
@@ -215,7 +221,7 @@ static void explain(const void *given, mha_text *text)
     mha_text_add(text, "softmax: kernel softmax_rows, %zu work-items a row\n", path->softmax.group);
     if (path->clblast_values)
         mha_text_add(text, "probs value: CLBlast%s\n",
-                     desc->uses & MHA_USES_KEY_LENGTHS
+                     desc->uses & (MHA_USES_KEY_LENGTHS | MHA_USES_APPEND)
                          ? ", after copying value with zeros where no query may see it"
                          : "");
     else if (path->clblast_scores)
@@ -261,7 +267,8 @@ typedef struct gathered {
     size_t group;  /* heads that are rows of one matrix */
     size_t region; /* for the copy */
     bool by_clblast;
-    const mha_bound_lengths *starts, *lengths; /* outside of them a copy holds zeros */
+    const mha_bound_lengths *starts; /* before them, or from the lengths on, a copy holds zeros */
+    mha_key_counts lengths;
 } gathered;
 
 /* Puts the tensor where and how the product can read it: in place, or a copy in the workspace.
@@ -269,8 +276,8 @@ typedef struct gathered {
 static mha_status gather(mha_run *run, const gathered *from, mha_view *view, mha_operand *matrices)
 {
     const size_t *shape = from->shape;
-    const bool must_copy = from->type != MHA_FLOAT32 || (from->starts && from->starts->buffer) ||
-                           (from->lengths && from->lengths->buffer);
+    const bool must_copy =
+        from->type != MHA_FLOAT32 || (from->starts && from->starts->buffer) || from->lengths.buffer;
     *view = *from->view;
     if (!must_copy && !from->by_clblast)
         return MHA_OK;
@@ -355,7 +362,7 @@ static mha_status enqueue_values(composed *path, mha_run *run, const mha_bound *
         .by_clblast = path->clblast_values,
         /* The library's kernel skips what is excluded. */
         .starts = path->clblast_values ? &bound->key_starts : NULL,
-        .lengths = path->clblast_values ? &bound->key_lengths : NULL,
+        .lengths = path->clblast_values ? mha_bind_key_counts(desc, bound) : (mha_key_counts){ 0 },
     };
     mha_bound from = *bound;
     mha_gemm_launch_args args = {

@@ -20,7 +20,7 @@ mha_status mha_heads_launch(const mha_kernel *kernel, mha_run *run, const char *
     if (mha_shape_is_empty(shape))
         return MHA_OK;
     const mha_bound_lengths *starts = copy->starts;
-    const mha_bound_lengths *lengths = copy->lengths;
+    const mha_key_counts *lengths = &copy->lengths;
     const mha_arg args[] = {
         MHA_ARG_MEM(copy->from.buffer),
         MHA_ARG_SIZE(copy->from.offset),
@@ -35,8 +35,9 @@ mha_status mha_heads_launch(const mha_kernel *kernel, mha_run *run, const char *
         MHA_ARG_SIZE(copy->to.strides[2]),
         MHA_ARG_MEM(starts ? starts->buffer : NULL),
         MHA_ARG_SIZE(starts ? starts->offset : 0),
-        MHA_ARG_MEM(lengths ? lengths->buffer : NULL),
-        MHA_ARG_SIZE(lengths ? lengths->offset : 0),
+        MHA_ARG_MEM(lengths->buffer),
+        MHA_ARG_SIZE(lengths->offset),
+        MHA_ARG_INT(lengths->more),
         MHA_ARG_INT(shape[0]),
         MHA_ARG_INT(shape[1]),
         MHA_ARG_INT(shape[2]),

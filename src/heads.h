@@ -9,7 +9,8 @@ typedef struct mha_heads_copy {
     mha_view from; /* strides[3] may be anything: a transposed matrix is one such view */
     mha_view to;
     /* Rows before the batch's start, or from its length on, become 0. NULL or none: no. */
-    const mha_bound_lengths *starts, *lengths;
+    const mha_bound_lengths *starts;
+    mha_key_counts lengths;
 } mha_heads_copy;
 
 /* A kernel that copies from one type to another. */

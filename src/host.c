@@ -177,6 +177,7 @@ static mha_status run_queued(mha_context *context, const host_work *work, size_t
 
 typedef struct host_shapes {
     size_t query[4], key[4], value[4], output[4];
+    size_t query_len, key_len; /* of a batch */
 } host_shapes;
 
 /* Stages all arrays of an attention or layer, runs it, and copies the outputs back. */
@@ -184,8 +185,8 @@ static mha_status run_staged(mha_context *context, const mha_attention_desc *des
                              const host_shapes *shapes, const mha_host_args *host, host_work *work,
                              size_t workspace_bytes)
 {
-    const size_t scores[4] = { desc->batch, desc->heads, shapes->query[2], shapes->key[2] };
-    const size_t rows[4] = { desc->batch, desc->heads, shapes->query[2], 1 };
+    const size_t scores[4] = { desc->batch, desc->heads, shapes->query_len, shapes->key_len };
+    const size_t rows[4] = { shapes->query[0], desc->heads, shapes->query[2], 1 };
     const size_t heads[4] = { 1, 1, 1, desc->heads };
     const size_t slopes[4] = { host->alibi_slopes.strides[0] ? desc->batch : 1, 1, 1, desc->heads };
     size_t bias[4], mask[4];
@@ -202,6 +203,10 @@ static mha_status run_staged(mha_context *context, const mha_attention_desc *des
         .key_lengths.host = host->key_lengths,
         .key_lengths_per_query.host = host->key_lengths_per_query,
         .key_starts.host = host->key_starts,
+        .query_offsets.host = host->query_offsets,
+        .key_offsets.host = host->key_offsets,
+        .dropout_seed = host->dropout_seed,
+        .dropout_offset = host->dropout_offset,
     };
     const struct {
         const char *name;
@@ -293,7 +298,34 @@ static mha_status check_call(const mha_context *context, const char *who,
             &context->log, MHA_INVALID_ARGUMENT,
             "%s: the call's query_len %zu and key_len %zu may be at most the desc's %zu and %zu",
             who, *query_len, *key_len, desc->query_len, desc->key_len);
+    if (desc->uses & MHA_USES_APPEND)
+        return mha_log_fail(&context->log, MHA_UNSUPPORTED,
+                            "%s: MHA_USES_APPEND keeps a cache on the device, so it goes with "
+                            "mha_attention_enqueue",
+                            who);
     return refuse_unasked(context, who, desc, args);
+}
+
+/* Rows of a tensor whose batches may lie end to end: then as many as the last offset says, once
+ * that is known to be no nonsense. */
+static mha_status count_rows(const mha_context *context, const char *name, bool packs,
+                             const int32_t *offsets, size_t batch, size_t len, size_t *rows)
+{
+    *rows = len;
+    if (!packs || (!batch && !offsets))
+        return MHA_OK;
+    if (!offsets)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "mha_attention_run: %s is not given, but desc.uses says that it takes "
+                            "part",
+                            name);
+    *rows = offsets[batch] > 0 ? (size_t)offsets[batch] : 0;
+    if (*rows > batch * len && offsets[0] >= 0 && *rows - (size_t)offsets[0] > batch * len)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                            "mha_attention_run: %s[%zu] is %ld, more rows than %zu sequences of at "
+                            "most %zu have",
+                            name, batch, (long)offsets[batch], batch, len);
+    return MHA_OK;
 }
 
 mha_status mha_attention_run(mha_attention *attention, const mha_host_args *args)
@@ -303,14 +335,26 @@ mha_status mha_attention_run(mha_attention *attention, const mha_host_args *args
     mha_context *context = mha_attention_context(attention);
     const mha_attention_desc *d = mha_attention_shape(attention);
     size_t q = 0, k = 0;
-    const mha_status status = check_call(context, "mha_attention_run", d, args, &q, &k);
+    const bool packs_queries = d->uses & MHA_USES_QUERY_OFFSETS;
+    const bool packs_keys = d->uses & MHA_USES_KEY_OFFSETS;
+    const size_t qb = packs_queries ? 1 : d->batch, kb = packs_keys ? 1 : d->batch;
+    size_t q_rows = 0, k_rows = 0;
+    mha_status status = check_call(context, "mha_attention_run", d, args, &q, &k);
+    if (!status)
+        status = count_rows(context, "query_offsets", packs_queries, args->query_offsets, d->batch,
+                            q, &q_rows);
+    if (!status)
+        status =
+            count_rows(context, "key_offsets", packs_keys, args->key_offsets, d->batch, k, &k_rows);
     if (status)
         return status;
     const host_shapes shapes = {
-        .query = { d->batch, d->heads, q, d->head_dim },
-        .key = { d->batch, d->kv_heads, k, d->head_dim },
-        .value = { d->batch, d->kv_heads, k, d->value_dim },
-        .output = { d->batch, d->heads, q, d->value_dim },
+        .query = { qb, d->heads, q_rows, d->head_dim },
+        .key = { kb, d->kv_heads, k_rows, d->head_dim },
+        .value = { kb, d->kv_heads, k_rows, d->value_dim },
+        .output = { qb, d->heads, q_rows, d->value_dim },
+        .query_len = q,
+        .key_len = k,
     };
     host_work work = { .attention = attention };
     return run_staged(context, d, &shapes, args, &work, mha_attention_workspace(attention).bytes);
@@ -332,6 +376,8 @@ mha_status mha_layer_run(mha_layer *layer, const mha_host_args *args)
         .key = { d->batch, 1, k, desc->key_width },
         .value = { d->batch, 1, k, desc->value_width },
         .output = { d->batch, 1, q, desc->output_width },
+        .query_len = q,
+        .key_len = k,
     };
     host_work work = { .layer = layer };
     return run_staged(context, d, &shapes, args, &work, mha_layer_workspace(layer).bytes);

@@ -31,6 +31,7 @@ typedef struct mha_arg {
     union {
         cl_mem mem;
         cl_int integer;
+        cl_uint natural;
         cl_ulong size;
         cl_float real;
     } as;
@@ -39,6 +40,7 @@ typedef struct mha_arg {
 /* clang-format off */
 #define MHA_ARG_MEM(x)   { .size = sizeof(cl_mem),   .as.mem = (x) }
 #define MHA_ARG_INT(x)   { .size = sizeof(cl_int),   .as.integer = (cl_int)(x) }
+#define MHA_ARG_UINT(x)  { .size = sizeof(cl_uint),  .as.natural = (cl_uint)(x) }
 #define MHA_ARG_SIZE(x)  { .size = sizeof(cl_ulong), .as.size = (cl_ulong)(x) }
 #define MHA_ARG_FLOAT(x) { .size = sizeof(cl_float), .as.real = (x) }
 /* clang-format on */

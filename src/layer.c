@@ -70,6 +70,9 @@ static mha_status resolve_widths(const mha_context *context, mha_layer_desc *des
     return MHA_OK;
 }
 
+static const uint64_t not_of_layer = MHA_USES_APPEND | MHA_USES_RING | MHA_USES_ROTARY |
+                                     MHA_USES_QUERY_OFFSETS | MHA_USES_KEY_OFFSETS;
+
 static mha_status resolve(mha_layer *layer, const mha_layer_desc *given)
 {
     const mha_context *context = layer->context;
@@ -95,6 +98,12 @@ static mha_status resolve(mha_layer *layer, const mha_layer_desc *given)
                             "%s: a layer's tensors and weights are float32 in this version; an "
                             "mha_attention takes the other types",
                             create_who);
+    if (a->uses & not_of_layer)
+        return mha_log_fail(
+            &context->log, MHA_UNSUPPORTED,
+            "%s: a layer has no cache, rotary positions or offsets in this version; "
+            "an mha_attention does",
+            create_who);
     const size_t merged = a->heads * a->value_dim;
     if (!desc->output_width)
         desc->output_width = desc->flags & MHA_LAYER_MERGED_OUTPUT ? merged : desc->query_width;

@@ -12,6 +12,9 @@ struct mha_softmax {
     mha_softmax_stage stage;
 };
 
+static const uint64_t not_of_softmax = MHA_USES_APPEND | MHA_USES_RING | MHA_USES_ROTARY |
+                                       MHA_USES_QUERY_OFFSETS | MHA_USES_KEY_OFFSETS;
+
 mha_status mha_softmax_create(mha_softmax **out, mha_context *context,
                               const mha_attention_desc *desc)
 {
@@ -42,8 +45,14 @@ mha_status mha_softmax_create(mha_softmax **out, mha_context *context,
         .mask_broadcast = desc->mask_broadcast,
         .scale = 1,
         .softcap = desc->softcap,
+        .dropout_p = desc->dropout_p,
     };
-    status = mha_shape_resolve(context, &only, who, &softmax->desc);
+    if (desc->uses & not_of_softmax)
+        status =
+            mha_log_fail(&context->log, MHA_UNSUPPORTED,
+                         "%s: caches, rotary positions and offsets are no part of a softmax", who);
+    if (!status)
+        status = mha_shape_resolve(context, &only, who, &softmax->desc);
     if (!status && desc->scale != 0 && desc->scale != 1)
         status = mha_log_fail(&context->log, MHA_UNSUPPORTED,
                               "%s: scale is %g; the scores must come scaled, so 0 or 1", who,

@@ -17,9 +17,11 @@ typedef struct mha_path_room {
     const char *name;
     /* False, with a sentence's end in why_not, where the path cannot do what the desc says. */
     bool (*can)(const mha_context *context, const mha_attention_desc *desc, mha_text *why_not);
+    /* Likewise, where it can but another is better. Of one that was asked for it is not asked. */
+    bool (*suits)(const mha_context *context, const mha_attention_desc *desc, mha_text *why_not);
     /* Bytes that it stores in a workspace at the desc's lengths, known before it is made; what
      * CLBlast asks for comes on top. */
-    size_t (*stores)(const mha_attention_desc *desc);
+    size_t (*stores)(const mha_context *context, const mha_attention_desc *desc);
     mha_status (*create)(void **out, mha_context *context, const mha_attention_desc *desc);
     void (*destroy)(void *path); /* accepts a half-built one */
     mha_needs (*needs)(const void *path);
@@ -29,6 +31,7 @@ typedef struct mha_path_room {
     mha_status (*enqueue)(void *path, mha_run *run, const mha_bound *bound, size_t region);
 } mha_path_room;
 
+extern const mha_path_room mha_path_decode;
 extern const mha_path_room mha_path_streaming;
 extern const mha_path_room mha_path_composed;
 

@@ -3,6 +3,7 @@
 #include "rules.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,11 +13,11 @@ int mha_rules_options(char *text, size_t size, const mha_attention_desc *desc)
     return snprintf(text, size,
                     "-DBIAS_TYPE=%d -DUSES_BIAS=%d -DUSES_MASK=%d -DUSES_SOFTCAP=%d "
                     "-DUSES_ALIBI=%d -DUSES_CAUSAL=%d -DUSES_WINDOW_LEFT=%d "
-                    "-DUSES_WINDOW_RIGHT=%d -DBOTTOM_RIGHT=%d",
+                    "-DUSES_WINDOW_RIGHT=%d -DDIAGONAL=%d -DUSES_RING=%d -DUSES_DROPOUT=%d",
                     (int)desc->bias_type, !!(uses & MHA_USES_BIAS), !!(uses & MHA_USES_MASK),
                     desc->softcap != 0, !!(uses & MHA_USES_ALIBI), !!(uses & MHA_USES_CAUSAL),
                     !!(uses & MHA_USES_WINDOW_LEFT), !!(uses & MHA_USES_WINDOW_RIGHT),
-                    desc->diagonal == MHA_BOTTOM_RIGHT);
+                    (int)desc->diagonal, !!(uses & MHA_USES_RING), !!(uses & MHA_USES_DROPOUT));
 }
 
 /* A window wider than any row is no limit. */
@@ -25,11 +26,18 @@ static size_t clamp_window(size_t window)
     return window < INT_MAX ? window : INT_MAX;
 }
 
+/* A word below it drops: dropout_p * 2^32 to the nearest. */
+static uint32_t dropout_threshold(const mha_attention_desc *desc)
+{
+    return (uint32_t)fmin(round((double)desc->dropout_p * 4294967296.0), UINT32_MAX);
+}
+
 void mha_rules_args(mha_arg args[MHA_RULES_ARGS], const mha_attention_desc *desc,
                     const mha_bound *bound)
 {
     const mha_view *bias = &bound->bias;
     const mha_view *mask = &bound->mask;
+    const mha_key_counts counts = mha_bind_key_counts(desc, bound);
     const mha_arg list[] = {
         MHA_ARG_MEM(bias->buffer),
         MHA_ARG_SIZE(bias->offset),
@@ -43,8 +51,9 @@ void mha_rules_args(mha_arg args[MHA_RULES_ARGS], const mha_attention_desc *desc
         MHA_ARG_SIZE(mask->strides[1]),
         MHA_ARG_SIZE(mask->strides[2]),
         MHA_ARG_SIZE(mask->strides[3]),
-        MHA_ARG_MEM(bound->key_lengths.buffer),
-        MHA_ARG_SIZE(bound->key_lengths.offset),
+        MHA_ARG_MEM(counts.buffer),
+        MHA_ARG_SIZE(counts.offset),
+        MHA_ARG_INT(counts.more),
         MHA_ARG_MEM(bound->key_starts.buffer),
         MHA_ARG_SIZE(bound->key_starts.offset),
         MHA_ARG_MEM(bound->per_query.buffer),
@@ -54,11 +63,22 @@ void mha_rules_args(mha_arg args[MHA_RULES_ARGS], const mha_attention_desc *desc
         MHA_ARG_SIZE(bound->slopes.strides[0]),
         MHA_ARG_MEM(bound->sinks.buffer),
         MHA_ARG_SIZE(bound->sinks.offset),
+        MHA_ARG_MEM(bound->query_offsets.buffer),
+        MHA_ARG_SIZE(bound->query_offsets.offset),
+        MHA_ARG_MEM(bound->key_offsets.buffer),
+        MHA_ARG_SIZE(bound->key_offsets.offset),
+        MHA_ARG_INT(bound->query_total),
+        MHA_ARG_INT(bound->key_total),
         MHA_ARG_INT(bound->query_len),
         MHA_ARG_INT(bound->key_len),
         MHA_ARG_INT(clamp_window(desc->window_left)),
         MHA_ARG_INT(clamp_window(desc->window_right)),
         MHA_ARG_FLOAT(desc->softcap),
+        MHA_ARG_UINT(dropout_threshold(desc)),
+        MHA_ARG_FLOAT(1 / (1 - (double)desc->dropout_p)),
+        MHA_ARG_UINT(bound->dropout_seed & UINT32_MAX),
+        MHA_ARG_UINT(bound->dropout_seed >> 32),
+        MHA_ARG_UINT(bound->dropout_offset),
     };
     memcpy(args, list, sizeof list);
 }

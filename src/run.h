@@ -11,7 +11,7 @@ typedef struct mha_run {
     cl_mem workspace;
     /* For a failure's sentence: outputs that the next launch writes, and that queued ones have. */
     const char *pending[3];
-    const char *wrote[4];
+    const char *wrote[6];
 } mha_run;
 
 /* The first thing in every enqueue, whatever is wrong with it: no event yet. */

@@ -3,16 +3,14 @@
 
 #include "log.h"
 
-#include <limits.h>
 #include <math.h>
-
-/* Kernels count along one axis in int, round up to tiles, and step on by up to 65535 groups. */
-#define MOST_AXIS ((size_t)INT_MAX - (1 << 17))
 
 static const uint64_t known_uses =
     MHA_USES_KEY_LENGTHS | MHA_USES_KEY_LENGTHS_PER_QUERY | MHA_USES_BIAS | MHA_USES_MASK |
     MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT | MHA_USES_PROBS | MHA_USES_LSE |
-    MHA_USES_KEY_STARTS | MHA_USES_ALIBI | MHA_USES_SINKS | MHA_USES_SCORES;
+    MHA_USES_KEY_STARTS | MHA_USES_ALIBI | MHA_USES_SINKS | MHA_USES_SCORES | MHA_USES_APPEND |
+    MHA_USES_RING | MHA_USES_ROTARY | MHA_USES_QUERY_OFFSETS | MHA_USES_KEY_OFFSETS |
+    MHA_USES_DROPOUT;
 
 mha_size mha_size_of(const size_t *factors, size_t count)
 {
@@ -82,9 +80,9 @@ static mha_status check_axis(const mha_context *context, const char *who, const 
                             "%s: %s is %zu, it must be at least "
                             "%zu",
                             who, name, size, least);
-    if (size > MOST_AXIS)
+    if (size > MHA_MOST_AXIS)
         return mha_log_fail(&context->log, MHA_TOO_LARGE, "%s: %s is %zu, the most is %zu", who,
-                            name, size, MOST_AXIS);
+                            name, size, MHA_MOST_AXIS);
     return MHA_OK;
 }
 
@@ -110,17 +108,17 @@ static mha_status check_axes(const mha_context *context, const mha_attention_des
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
                             "%s: heads is %zu, no multiple of kv_heads, which is %zu", who,
                             desc->heads, desc->kv_heads);
-    if (desc->batch && desc->batch > MOST_AXIS / desc->heads)
+    if (desc->batch && desc->batch > MHA_MOST_AXIS / desc->heads)
         return mha_log_fail(&context->log, MHA_TOO_LARGE,
                             "%s: batch * heads is %zu * %zu, the most is %zu", who, desc->batch,
-                            desc->heads, MOST_AXIS);
+                            desc->heads, MHA_MOST_AXIS);
     return MHA_OK;
 }
 
 static mha_status check_sizes(const mha_context *context, const mha_attention_desc *desc,
                               const char *who)
 {
-    const size_t rows = desc->batch * desc->heads; /* at most MOST_AXIS */
+    const size_t rows = desc->batch * desc->heads; /* at most MHA_MOST_AXIS */
     const mha_size scores =
         mha_size_of((size_t[]){ sizeof(float), rows, desc->query_len, desc->key_len }, 4);
     const mha_size query =
@@ -149,6 +147,7 @@ static mha_status check_types(const mha_context *context, const mha_attention_de
         { "bias_type", desc->bias_type },
         { "output_type", desc->output_type },
         { "scores_type", desc->scores_type },
+        { "new_type", desc->new_type },
     };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         const mha_type type = types[i].type;
@@ -159,8 +158,8 @@ static mha_status check_types(const mha_context *context, const mha_attention_de
     return MHA_OK;
 }
 
-mha_status mha_shape_check_exclusions(mha_context *context, const mha_attention_desc *desc,
-                                      const char *who)
+static mha_status check_exclusions(const mha_context *context, const mha_attention_desc *desc,
+                                   const char *who)
 {
     const mha_log *log = &context->log;
     const uint64_t diagonal_uses = desc->uses & (MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT |
@@ -169,15 +168,14 @@ mha_status mha_shape_check_exclusions(mha_context *context, const mha_attention_
     if (desc->uses & ~known_uses)
         return mha_log_fail(log, MHA_UNSUPPORTED, "%s: uses has unknown bits: 0x%llx", who,
                             (unsigned long long)(desc->uses & ~known_uses));
-    if (desc->diagonal != MHA_DIAGONAL_NONE && desc->diagonal != MHA_TOP_LEFT &&
-        desc->diagonal != MHA_BOTTOM_RIGHT)
+    if (desc->diagonal < MHA_DIAGONAL_NONE || desc->diagonal > MHA_AFTER_PAST)
         return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: diagonal is no mha_diagonal: %d", who,
                             (int)desc->diagonal);
     if (diagonal_uses && desc->diagonal == MHA_DIAGONAL_NONE)
         return mha_log_fail(
             log, MHA_INVALID_ARGUMENT,
-            "%s: causal, a window or ALiBi is used, so diagonal must be MHA_TOP_LEFT or "
-            "MHA_BOTTOM_RIGHT",
+            "%s: causal, a window or ALiBi is used, so diagonal must be MHA_TOP_LEFT, "
+            "MHA_BOTTOM_RIGHT or MHA_AFTER_PAST",
             who);
     if (!diagonal_uses && desc->diagonal != MHA_DIAGONAL_NONE)
         return mha_log_fail(
@@ -205,6 +203,73 @@ mha_status mha_shape_check_exclusions(mha_context *context, const mha_attention_
     return MHA_OK;
 }
 
+bool mha_shape_fits_ring(const mha_attention_desc *desc, size_t query_len, size_t key_len)
+{
+    return desc->window_left <= key_len && query_len <= key_len - desc->window_left;
+}
+
+/* Whose axis of keys a ring does not turn. */
+static const uint64_t not_with_ring = MHA_USES_BIAS | MHA_USES_MASK | MHA_USES_KEY_STARTS |
+                                      MHA_USES_KEY_LENGTHS | MHA_USES_KEY_LENGTHS_PER_QUERY |
+                                      MHA_USES_PROBS | MHA_USES_SCORES | MHA_USES_DROPOUT;
+
+/* The rules of caches, rotary positions and offsets. */
+static mha_status check_cache(const mha_context *context, const mha_attention_desc *desc,
+                              const char *who)
+{
+    const uint64_t uses = desc->uses;
+    const bool appends = uses & MHA_USES_APPEND, rotates = uses & MHA_USES_ROTARY;
+    const bool rings = uses & MHA_USES_RING;
+    const struct {
+        bool broken;
+        mha_status status;
+        const char *rule;
+    } rules[] = {
+        { !appends && desc->new_len, MHA_INVALID_ARGUMENT,
+          "new_len is set without MHA_USES_APPEND" },
+        { appends && !desc->new_len, MHA_INVALID_ARGUMENT,
+          "new_len is 0, and MHA_USES_APPEND says that new keys come" },
+        { appends && desc->new_len > desc->key_len, MHA_INVALID_ARGUMENT,
+          "new_len is above key_len: the new keys do not fit the cache" },
+        { appends && uses & (MHA_USES_QUERY_OFFSETS | MHA_USES_KEY_OFFSETS), MHA_UNSUPPORTED,
+          "a cache (MHA_USES_APPEND) has a row for each batch and takes no offsets" },
+        { desc->diagonal == MHA_AFTER_PAST && (!appends || uses & MHA_USES_KEY_LENGTHS),
+          MHA_INVALID_ARGUMENT,
+          "MHA_AFTER_PAST goes with MHA_USES_APPEND, and without MHA_USES_KEY_LENGTHS" },
+        { (rings || rotates) && !appends, MHA_INVALID_ARGUMENT,
+          "MHA_USES_RING and MHA_USES_ROTARY go with MHA_USES_APPEND; mha_rotary rotates other "
+          "tensors" },
+        { rings && uses & not_with_ring, MHA_UNSUPPORTED,
+          "a ring takes no bias, mask, starts, lengths, dropout, probs or scores, whose axis of "
+          "keys would have to go round as well" },
+        { rings && (!(uses & MHA_USES_WINDOW_LEFT) || desc->diagonal != MHA_BOTTOM_RIGHT),
+          MHA_INVALID_ARGUMENT,
+          "a ring needs MHA_USES_WINDOW_LEFT and MHA_BOTTOM_RIGHT, so that what it overwrites is "
+          "seen by no query" },
+        { rings && !mha_shape_fits_ring(desc, 1, desc->key_len), MHA_INVALID_ARGUMENT,
+          "a ring needs a key_len of at least window_left + query_len, so that what it overwrites "
+          "is seen by no query" },
+        { rotates &&
+              (desc->rotary_dim % 2 || desc->rotary_dim > desc->head_dim || !desc->rotary_dim),
+          MHA_INVALID_ARGUMENT, "rotary_dim must be even, and at most head_dim" },
+        { rotates && (!desc->rotary_positions || desc->rotary_positions > MHA_MOST_AXIS),
+          MHA_INVALID_ARGUMENT, "rotary_positions must be the rows of the tables, at least 1" },
+        { rotates && desc->rotary_pairs != MHA_ROTARY_HALVES &&
+              desc->rotary_pairs != MHA_ROTARY_INTERLEAVED,
+          MHA_INVALID_ARGUMENT, "rotary_pairs is no mha_rotary_pairs" },
+        { !rotates && (desc->rotary_dim || desc->rotary_positions || desc->rotary_pairs),
+          MHA_INVALID_ARGUMENT, "a field of rotary positions is set without MHA_USES_ROTARY" },
+        { !(uses & MHA_USES_DROPOUT) && desc->dropout_p != 0, MHA_INVALID_ARGUMENT,
+          "dropout_p is set without MHA_USES_DROPOUT" },
+        { !(desc->dropout_p >= 0 && desc->dropout_p < 1), MHA_INVALID_ARGUMENT,
+          "dropout_p must be from 0 to below 1" },
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (rules[i].broken)
+            return mha_log_fail(&context->log, rules[i].status, "%s: %s", who, rules[i].rule);
+    return MHA_OK;
+}
+
 mha_status mha_shape_resolve(mha_context *context, const mha_attention_desc *desc, const char *who,
                              mha_attention_desc *out)
 {
@@ -223,17 +288,23 @@ mha_status mha_shape_resolve(mha_context *context, const mha_attention_desc *des
         out->output_type = out->type;
     if (!out->scores_type)
         out->scores_type = MHA_FLOAT32;
+    if (!out->new_type)
+        out->new_type = out->type;
+    if (!out->rotary_dim && out->uses & MHA_USES_ROTARY)
+        out->rotary_dim = out->head_dim;
 
     mha_status status = check_axes(context, out, who);
     if (!status)
         status = check_types(context, out, who);
     if (!status)
-        status = mha_shape_check_exclusions(context, out, who);
+        status = check_exclusions(context, out, who);
+    if (!status)
+        status = check_cache(context, out, who);
     if (!status)
         status = check_sizes(context, out, who);
     if (status)
         return status;
-    if (out->path < MHA_PATH_DEFAULT || out->path > MHA_PATH_STREAMING)
+    if (out->path < MHA_PATH_DEFAULT || out->path > MHA_PATH_DECODE)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: path is no mha_path: %d", who,
                             (int)out->path);
     if (out->tiling < MHA_TILING_DEFAULT || out->tiling > MHA_TILING_GPU)

@@ -5,6 +5,11 @@
 
 #include "context.h"
 
+#include <limits.h>
+
+/* Kernels count along one axis in int, round up to tiles, and step on by up to 65535 groups. */
+#define MHA_MOST_AXIS ((size_t)INT_MAX - (1 << 17))
+
 /* Exclusions that differ from query to query: a key that one query may see and another may not. */
 #define MHA_EXCLUDES_BY_QUERY                                                           \
     (MHA_USES_KEY_LENGTHS_PER_QUERY | MHA_USES_BIAS | MHA_USES_MASK | MHA_USES_CAUSAL | \
@@ -15,9 +20,8 @@
  * mha_run_begin. */
 mha_status mha_shape_resolve(mha_context *context, const mha_attention_desc *desc, const char *who,
                              mha_attention_desc *out);
-/* The rules of uses, diagonal, windows, broadcasts and softcap alone, which softmax shares. */
-mha_status mha_shape_check_exclusions(mha_context *context, const mha_attention_desc *desc,
-                                      const char *who);
+/* Whether a ring of key_len rows holds all that these queries may see. */
+bool mha_shape_fits_ring(const mha_attention_desc *desc, size_t query_len, size_t key_len);
 
 /* A product of sizes. Starts at 1; once it overflows it stays too large. */
 typedef struct mha_size {

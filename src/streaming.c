@@ -40,8 +40,9 @@ static bool can(const mha_context *context, const mha_attention_desc *desc, mha_
     return mha_attend_gpu_can(context, why_not);
 }
 
-static size_t stores(const mha_attention_desc *desc)
+static size_t stores(const mha_context *context, const mha_attention_desc *desc)
 {
+    (void)context;
     (void)desc;
     return 0;
 }

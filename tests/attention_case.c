@@ -40,12 +40,16 @@ attention_case attention_by_way(const attention_case *given, size_t way)
         { .path = MHA_PATH_COMPOSED, .gemm = MHA_GEMM_KERNEL },
         { .path = MHA_PATH_STREAMING, .tiling = MHA_TILING_CPU },
         { .path = MHA_PATH_STREAMING, .tiling = MHA_TILING_GPU },
+        { .path = MHA_PATH_DECODE },
     };
     attention_case c = *given;
     c.desc.path = ways[way].path;
     c.desc.tiling = ways[way].tiling;
     c.desc.gemm = ways[way].gemm;
-    if (c.desc.path == MHA_PATH_STREAMING) {
+    const size_t rows = c.desc.query_len * (c.desc.kv_heads ? c.desc.heads / c.desc.kv_heads : 1);
+    if (c.desc.path == MHA_PATH_DECODE && (!rows || rows > 64))
+        c.desc.path = MHA_PATH_STREAMING; /* too many rows for it */
+    if (c.desc.path == MHA_PATH_STREAMING || c.desc.path == MHA_PATH_DECODE) {
         c.desc.uses &= ~(uint64_t)(MHA_USES_PROBS | MHA_USES_SCORES);
         if (!c.desc.key_len)
             c.desc.path = MHA_PATH_DEFAULT; /* which has no keys to stream */

@@ -40,7 +40,7 @@ typedef struct attention_case {
  */
 enum {
     ATTENTION_WAYS = 3,
-    ATTENTION_ALL_WAYS = 5
+    ATTENTION_ALL_WAYS = 6
 };
 attention_case attention_by_way(const attention_case *given, size_t way);
 

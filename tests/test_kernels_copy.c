@@ -31,6 +31,7 @@ typedef struct copy_case {
     size_t from_strides[4], to_strides[4]; /* all 0: packed */
     mha_type from, to;
     bool has_starts, has_lengths;
+    size_t more; /* added to each length */
     uint64_t seed;
 } copy_case;
 
@@ -59,6 +60,7 @@ static copy_case pick_copy(uint64_t seed)
     c.to = (mha_type)(MHA_FLOAT32 + (int)compare_pick(seed, 7, 3));
     c.has_starts = compare_pick(seed, 8, 3) == 0;
     c.has_lengths = compare_pick(seed, 9, 2);
+    c.more = compare_pick(seed, 10, 3);
     snprintf(c.name, sizeof c.name, "seed %llu: %zu %zu %zu %zu gap %zu%s types %d to %d%s%s",
              (unsigned long long)seed, s[0], s[1], s[2], s[3], gap, turned ? " turned" : "",
              (int)c.from, (int)c.to, c.has_starts ? " starts" : "",
@@ -111,7 +113,8 @@ static bool is_outside(const copy_case *c, size_t index, const int32_t *starts,
 {
     const int32_t row = (int32_t)(index / c->shape[3] % c->shape[2]);
     const size_t b = index / c->shape[3] / c->shape[2] / c->shape[1];
-    return (c->has_starts && row < starts[b]) || (c->has_lengths && row >= lengths[b]);
+    return (c->has_starts && row < starts[b]) ||
+           (c->has_lengths && row >= lengths[b] + (int32_t)c->more);
 }
 
 static void launch_copy(device *d, const copy_case *c, const device_tensor *from,
@@ -123,7 +126,7 @@ static void launch_copy(device *d, const copy_case *c, const device_tensor *from
         .from = stage_view(from),
         .to = stage_view(to),
         .starts = c->has_starts ? &first : NULL,
-        .lengths = c->has_lengths ? &last : NULL,
+        .lengths = { c->has_lengths ? last.buffer : NULL, last.offset, c->more },
     };
     memcpy(copy.shape, c->shape, sizeof copy.shape);
     const mha_call call = { .queue = d->queue };

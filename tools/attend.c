@@ -64,6 +64,7 @@ void attend_bind(check *self, attend *call, const case_tensor *query, size_t hea
     call->args.query = q.tensor;
     call->args.key = k.tensor;
     call->args.value = v.tensor;
+    call->key = key;
 }
 
 void attend_read_scores(check *self, attend *call)
@@ -94,7 +95,9 @@ void attend_read_onnx_diagonal(check *self, attend *call)
     if (case_flag(self->file, "is_causal", false))
         desc->uses |= MHA_USES_CAUSAL;
     if (desc->uses & (MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT))
-        desc->diagonal = desc->uses & MHA_USES_KEY_LENGTHS ? MHA_BOTTOM_RIGHT : MHA_TOP_LEFT;
+        desc->diagonal = desc->uses & MHA_USES_KEY_LENGTHS ? MHA_BOTTOM_RIGHT
+                         : desc->uses & MHA_USES_APPEND    ? MHA_AFTER_PAST
+                                                           : MHA_TOP_LEFT;
 }
 
 /* The axes where `shape` is 1, which must else be the scores' own shape. */

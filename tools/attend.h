@@ -7,6 +7,7 @@
 typedef struct attend {
     mha_attention_desc desc;
     mha_attention_args args;
+    const case_tensor *key; /* as attend_bind was given it */
 } attend;
 
 /* Queries, keys and values: [batch][heads][len][dim], or [batch][len][heads * dim] seen so. Sets
@@ -14,11 +15,27 @@ typedef struct attend {
 void attend_bind(check *self, attend *call, const case_tensor *query, size_t heads,
                  const case_tensor *key, const case_tensor *value, size_t kv_heads);
 
+/* A cache that takes the keys and values of attend_bind, which come before it, as new ones. */
+typedef struct attend_cache {
+    const char *key_name, *value_name; /* of the outputs that hold it after the call */
+    case_type type;
+    size_t rows;                              /* that it has room for */
+    const case_tensor *past_key, *past_value; /* its first rows; NULL: none */
+    size_t past_len;                          /* keys that it holds, of every batch */
+    const case_tensor *totals;                /* or [batch]: with the new ones */
+} attend_cache;
+void attend_append(check *self, attend *call, const attend_cache *cache);
+
+/* Rotates queries and new keys by tables [position][rotary_dim / 2]. */
+void attend_rotate(check *self, attend *call, const case_tensor *cosine, const case_tensor *sine,
+                   bool interleaved);
+
 /* Reads the keys scale and softcap. */
 void attend_read_scores(check *self, attend *call);
 
 /* Reads left_window_size, right_window_size and is_causal, with ONNX's diagonal: at the top left,
- * or by the lengths that attend_see_lengths has set before. */
+ * or by the lengths that attend_see_lengths, or after the past that attend_append, has set before.
+ */
 void attend_read_onnx_diagonal(check *self, attend *call);
 
 /* The rest take a tensor that may be NULL: then they do nothing. */

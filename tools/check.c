@@ -165,10 +165,43 @@ mha_tensor check_output(check *self, const char *name, case_type type, size_t co
     return tensor_in(add_buffer(self, buffer, NULL, GUARDED_EDGE, count, case_type_bytes(type)));
 }
 
+mha_tensor check_made_output(check *self, const char *name, case_type type, const void *data,
+                             size_t count)
+{
+    if (check_stopped(self))
+        return (mha_tensor){ 0 };
+    const check_buffer buffer = { .name = name, .role = CHECK_OUTPUT, .type = type, .heads = 1 };
+    return tensor_in(add_buffer(self, buffer, data, GUARDED_EDGE, count, case_type_bytes(type)));
+}
+
 case_type check_output_type(const check *self, const char *name, case_type other)
 {
     const case_tensor *const want = case_output(self->file, name);
     return want ? want->type : other;
+}
+
+/* Room for lengths in host memory, which lives as long as the check. */
+static int32_t *new_lengths(check *self, size_t count)
+{
+    int32_t *const numbers = calloc(count + 1, sizeof *numbers);
+    if (!numbers || self->num_lengths == CHECK_MAX_LENGTHS) {
+        check_fail(self, numbers ? "the case has too many lengths" : "the host is out of memory");
+        free(numbers);
+        return NULL;
+    }
+    self->lengths[self->num_lengths++] = numbers;
+    return numbers;
+}
+
+/* Where this pass wants them. */
+static mha_lengths place_lengths(check *self, const char *name, const int32_t *numbers,
+                                 size_t count)
+{
+    self->uses_lengths = true;
+    if (!self->lengths_on_device)
+        return (mha_lengths){ .host = numbers };
+    const mha_tensor device = check_made_input(self, name, CASE_INT32, numbers, count);
+    return (mha_lengths){ .buffer = device.buffer, .offset = device.offset };
 }
 
 mha_lengths check_lengths(check *self, const case_tensor *tensor, size_t first, size_t count)
@@ -179,25 +212,29 @@ mha_lengths check_lengths(check *self, const case_tensor *tensor, size_t first, 
         check_fail(self, "%s holds no whole numbers", tensor->name);
         return (mha_lengths){ 0 };
     }
-    int32_t **const host = self->lengths[0] ? &self->lengths[1] : &self->lengths[0];
-    *host = calloc(count + 1, sizeof **host);
-    if (!*host) {
-        check_fail(self, "the host is out of memory");
+    int32_t *const host = new_lengths(self, count);
+    if (!host)
         return (mha_lengths){ 0 };
-    }
     for (size_t i = 0; i < count; i++) {
         const double value =
             case_type_value(tensor->type, tensor->data, tensor->offset + first + i);
         if (value < INT32_MIN || value > INT32_MAX)
             check_fail(self, "%s holds a length beyond int32", tensor->name);
         else
-            (*host)[i] = (int32_t)value;
+            host[i] = (int32_t)value;
     }
-    self->uses_lengths = true;
-    if (!self->lengths_on_device)
-        return (mha_lengths){ .host = *host };
-    const mha_tensor device = check_made_input(self, tensor->name, CASE_INT32, *host, count);
-    return (mha_lengths){ .buffer = device.buffer, .offset = device.offset };
+    return place_lengths(self, tensor->name, host, count);
+}
+
+mha_lengths check_made_lengths(check *self, const char *name, const int32_t *numbers, size_t count)
+{
+    if (check_stopped(self))
+        return (mha_lengths){ 0 };
+    int32_t *const host = new_lengths(self, count);
+    if (!host)
+        return (mha_lengths){ 0 };
+    memcpy(host, numbers, count * sizeof *host);
+    return place_lengths(self, name, host, count);
 }
 
 mha_type check_type(check *self, case_type type)
@@ -394,8 +431,7 @@ void check_release(check *self)
 {
     for (size_t i = 0; i < self->num_buffers; i++)
         guarded_release(&self->buffers[i].guarded);
-    free(self->lengths[0]);
-    free(self->lengths[1]);
-    self->num_buffers = 0;
-    self->lengths[0] = self->lengths[1] = NULL;
+    for (size_t i = 0; i < self->num_lengths; i++)
+        free(self->lengths[i]);
+    self->num_buffers = self->num_lengths = 0;
 }

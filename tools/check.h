@@ -43,6 +43,7 @@ typedef struct check_buffer {
 } check_buffer;
 
 #define CHECK_MAX_BUFFERS 48
+#define CHECK_MAX_LENGTHS 4
 
 typedef struct check {
     check_setup *setup;
@@ -51,7 +52,8 @@ typedef struct check {
     /* Lengths go in host memory in the first pass and in a buffer in the second, which is made if
      * the first one used any. */
     bool lengths_on_device, uses_lengths;
-    int32_t *lengths[2];
+    int32_t *lengths[CHECK_MAX_LENGTHS];
+    size_t num_lengths;
     size_t num_buffers;
     check_buffer buffers[CHECK_MAX_BUFFERS];
     /* The first call that failed. */
@@ -96,12 +98,17 @@ mha_tensor check_made_input(check *self, const char *name, case_type type, const
  * see check_buffer. */
 mha_tensor check_output(check *self, const char *name, case_type type, size_t count, size_t heads);
 
+/* An output of that name which starts as `data`, which is copied; the case need not want it. */
+mha_tensor check_made_output(check *self, const char *name, case_type type, const void *data,
+                             size_t count);
+
 /* The type that the case gives an output, `other` where it lists none of that name. */
 case_type check_output_type(const check *self, const char *name, case_type other);
 
-/* `count` whole numbers of a packed tensor, from the one at `first`, as lengths; at most twice a
- * case. */
+/* `count` whole numbers of a packed tensor, from the one at `first`, as lengths; and numbers that
+ * were made from a case. At most CHECK_MAX_LENGTHS times a case. */
 mha_lengths check_lengths(check *self, const case_tensor *tensor, size_t first, size_t count);
+mha_lengths check_made_lengths(check *self, const char *name, const int32_t *numbers, size_t count);
 
 /* The library's name for an element type. Float64 and integers decide for a skip. */
 mha_type check_type(check *self, case_type type);

@@ -10,10 +10,11 @@ static const struct {
 } operations[] = {
     { "sdpa_fwd", ops_sdpa },
     { "sdpa_bwd", ops_sdpa_backward },
+    { "sdpa_decode", ops_sdpa_decode },
     { "scaled_dot_product_attention", ops_torch_sdpa },
     { "Attention", ops_onnx_attention },
     { "MultiHeadAttention", ops_multi_head_attention },
-    { "GroupQueryAttention", ops_group_query_attention },
+    { "GroupQueryAttention", ops_multi_head_attention },
     { "DecoderMaskedMultiHeadAttention", ops_decoder_attention },
     { "SeedMultiHeadAttention", ops_seed_layer },
     { "mha_fwd", ops_plain_layer },

@@ -24,7 +24,7 @@ ops_function ops_sdpa_backward;
 ops_function ops_torch_sdpa;
 ops_function ops_onnx_attention;
 ops_function ops_multi_head_attention;
-ops_function ops_group_query_attention;
+ops_function ops_sdpa_decode;
 ops_function ops_decoder_attention;
 
 /* Layers: ops_layer.c. */

@@ -25,11 +25,33 @@ static bool read_heads_apart(check *self)
     return apart;
 }
 
-/* Keys and values that are appended to a cache before the call. */
-static void skip_past(check *self)
+/* Keys and values that join a past, or that the case wants back as the present. past_len -1 says
+ * that it differs by batch, as total_lens has it. */
+static void read_past(check *self, attend *call)
 {
-    if (case_int(self->file, "past_len", 0) || case_input(self->file, "past_key"))
-        check_skip(self, "the interface appends to no cache yet (past_key)");
+    static const char present_key[] = "present_key", present_value[] = "present_value";
+    const long past = case_int(self->file, "past_len", 0);
+    const long capacity = case_int(self->file, "cache_capacity", 0);
+    const case_tensor *const past_key = case_input(self->file, "past_key");
+    const case_tensor *const totals = case_input(self->file, "total_lens");
+    if (check_stopped(self) ||
+        (!past && !past_key && !totals && !case_output(self->file, present_key)))
+        return;
+    if (past < 0 ? !totals : totals != NULL)
+        check_fail(self, "past_len %ld does not go with the inputs", past);
+    const size_t past_len = past > 0 ? (size_t)past : 0;
+    const case_tensor *const new_key = past_key ? past_key : call->key;
+    const attend_cache cache = {
+        .key_name = present_key,
+        .value_name = present_value,
+        .type = new_key ? check_output_type(self, present_key, new_key->type) : CASE_FLOAT32,
+        .rows = capacity > 0 ? (size_t)capacity : past_len + call->desc.key_len,
+        .past_key = past_key,
+        .past_value = case_input(self->file, "past_value"),
+        .past_len = past_len,
+        .totals = totals,
+    };
+    attend_append(self, call, &cache);
 }
 
 static void skip_dropout(check *self)
@@ -123,10 +145,10 @@ void ops_onnx_attention(check *self)
         ops_packed_layer(self); /* com.microsoft's Attention, which projects */
         return;
     }
-    skip_past(self);
     attend call = { 0 };
     attend_bind(self, &call, check_need(self, "Q"), read_heads(self, "q_num_heads"),
                 check_need(self, "K"), check_need(self, "V"), read_heads(self, "kv_num_heads"));
+    read_past(self, &call);
     attend_read_scores(self, &call);
     attend_see_lengths(self, &call, case_input(self->file, "nonpad_kv_seqlen"));
     attend_read_onnx_diagonal(self, &call);
@@ -172,15 +194,25 @@ static void add_biases(check *self)
         check_fail(self, "%s does not end with that of value", bias->name);
 }
 
+/* do_rotary rotates queries and new keys, by the rows of their positions. */
+static void read_rotary(check *self, attend *call)
+{
+    const bool interleaved = case_flag(self->file, "rotary_interleaved", false);
+    if (case_flag(self->file, "do_rotary", false))
+        attend_rotate(self, call, check_need(self, "cos_cache"), check_need(self, "sin_cache"),
+                      interleaved);
+}
+
 void ops_multi_head_attention(check *self)
 {
-    skip_past(self);
     add_biases(self);
     attend call = { 0 };
     const size_t heads = read_heads(self, "q_num_heads");
     const size_t kv_heads = read_heads(self, "kv_num_heads");
     attend_bind(self, &call, check_need(self, "query"), heads, check_need(self, "key"),
                 check_need(self, "value"), kv_heads);
+    read_past(self, &call);
+    read_rotary(self, &call);
     attend_read_scores(self, &call);
     attend_read_onnx_diagonal(self, &call);
     attend_see_mask(self, &call, case_input(self->file, "attention_bias"), false);
@@ -191,26 +223,55 @@ void ops_multi_head_attention(check *self)
     attend_run(self, &call);
 }
 
-void ops_group_query_attention(check *self)
-{
-    skip_past(self);
-    if (case_flag(self->file, "do_rotary", false))
-        check_skip(self, "rotary positions are not in the interface yet");
-    ops_multi_head_attention(self);
-}
-
-/* Keys and values are read from a cache; without a past nothing is appended. */
+/* Reads a cache: key_cache and value_cache hold all there is, or past_key and past_value take one
+ * more. */
 void ops_decoder_attention(check *self)
 {
-    skip_past(self);
+    if (case_input(self->file, "past_key")) {
+        ops_multi_head_attention(self);
+        return;
+    }
     attend call = { 0 };
     const size_t heads = read_heads(self, "q_num_heads");
     const size_t kv_heads = read_heads(self, "kv_num_heads");
     attend_bind(self, &call, check_need(self, "query"), heads, check_need(self, "key_cache"),
                 check_need(self, "value_cache"), kv_heads);
+    case_int(self->file, "past_len", 0);
     attend_read_scores(self, &call);
     attend_read_onnx_diagonal(self, &call);
     attend_see_keys(self, &call, case_input(self->file, "key_keep"), true);
     attend_give_output(self, &call, "Y", read_heads_apart(self));
+    attend_run(self, &call);
+}
+
+/* New keys join the caches in place, at positions of each batch. */
+void ops_sdpa_decode(check *self)
+{
+    attend call = { 0 };
+    const case_tensor *const key_cache = check_need(self, "k_cache");
+    const case_tensor *const value_cache = check_need(self, "v_cache");
+    const case_tensor *const past = check_need(self, "kv_past_len");
+    attend_bind(self, &call, check_need(self, "q"), read_heads(self, "q_heads"),
+                check_need(self, "k_new"), check_need(self, "v_new"), read_heads(self, "kv_heads"));
+    if (check_stopped(self))
+        return;
+    mha_attention_desc *const desc = &call.desc;
+    desc->uses |= MHA_USES_APPEND;
+    desc->new_len = desc->key_len;
+    desc->new_type = desc->key_value_type;
+    desc->key_len = key_cache->rank == 4 ? key_cache->shape[2] : 0;
+    desc->key_value_type = check_type(self, key_cache->type);
+    call.args.new_key = call.args.key;
+    call.args.new_value = call.args.value;
+    call.args.key = check_input(self, key_cache);
+    call.args.value = check_input(self, value_cache);
+    check_output(self, key_cache->name, key_cache->type, key_cache->count, 1);
+    check_output(self, value_cache->name, value_cache->type, value_cache->count, 1);
+    call.args.append_positions = check_lengths(self, past, 0, past->count);
+    attend_read_scores(self, &call);
+    skip_dropout(self);
+    read_diagonal(self, &call);
+    attend_give_output(self, &call, "o", read_heads_apart(self));
+    attend_give_lse(self, &call, "lse");
     attend_run(self, &call);
 }
