@@ -242,7 +242,7 @@ static mha_status launch_fill_bias(mha_gemm_stage *gemm, mha_run *run,
         MHA_ARG_INT(args->batch),       MHA_ARG_INT(args->m),
         MHA_ARG_INT(args->n),
     };
-    const mha_grid grid = mha_grid_rows(args->n, args->batch * args->m);
+    const mha_grid grid = mha_grid_rows(args->n, args->batch * args->m, gemm->fill_bias.free_group);
     return mha_run_launch(run, "bias", &gemm->fill_bias, list, sizeof list / sizeof list[0], &grid);
 }
 

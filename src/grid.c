@@ -21,13 +21,13 @@ mha_grid mha_grid_tiles(size_t rows, size_t columns, size_t count)
                        .local = { TILE_ITEMS, TILE_ITEMS } };
 }
 
-mha_grid mha_grid_rows(size_t columns, size_t rows)
+mha_grid mha_grid_rows(size_t columns, size_t rows, size_t group)
 {
     /* One group's work-items, as wide as the row needs: short rows leave none idle beside them. */
     size_t wide = 1;
-    while (wide < columns && wide < MHA_FREE_GROUP)
+    while (wide < columns && wide * 2 <= group)
         wide *= 2;
-    const size_t high = MHA_FREE_GROUP / wide;
+    const size_t high = group / wide;
     return (mha_grid){ .dims = 2,
                        .global = { (columns + wide - 1) / wide * wide,
                                    at_most((rows + high - 1) / high, MOST_GROUPS) * high },

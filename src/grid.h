@@ -8,8 +8,9 @@
  * for each of count matrices. */
 mha_grid mha_grid_tiles(size_t rows, size_t columns, size_t count);
 
-/* For kernels of one work-item an element: columns along the first axis, rows along the second. */
-mha_grid mha_grid_rows(size_t columns, size_t rows);
+/* For kernels of one work-item an element: columns along the first axis, rows along the second.
+ * group: the kernel's free_group. */
+mha_grid mha_grid_rows(size_t columns, size_t rows, size_t group);
 
 /* For kernels of one work-group of `group` work-items for each part of each of count matrices. */
 mha_grid mha_grid_parts(size_t parts, size_t group, size_t count);

@@ -43,6 +43,7 @@ mha_status mha_heads_launch(const mha_kernel *kernel, mha_run *run, const char *
         MHA_ARG_INT(shape[2]),
         MHA_ARG_INT(shape[3]),
     };
-    const mha_grid grid = mha_grid_rows(shape[3], shape[0] * shape[1] * shape[2]);
+    const mha_grid grid =
+        mha_grid_rows(shape[3], shape[0] * shape[1] * shape[2], kernel->free_group);
     return mha_run_launch(run, stage, kernel, args, sizeof args / sizeof args[0], &grid);
 }

@@ -151,9 +151,9 @@ mha_status mha_program_build(cl_program *out, const mha_log *log, cl_context cl,
     return status;
 }
 
-/* A device may run a kernel in smaller groups only than it runs others, or than the kernel needs.
- */
-static mha_status check_group(const mha_kernel *kernel, const mha_log *log, cl_device_id device)
+/* A device may run a kernel in smaller groups only than it runs others, or than the kernel needs:
+ * rusticl says 32 of any. */
+static mha_status check_group(mha_kernel *kernel, const mha_log *log, cl_device_id device)
 {
     size_t needs[3] = { 0 };
     size_t most = 0;
@@ -164,7 +164,8 @@ static mha_status check_group(const mha_kernel *kernel, const mha_log *log, cl_d
                                          &most, NULL);
     if (error)
         return mha_log_fail(log, error, "clGetKernelWorkGroupInfo of %s failed", kernel->name);
-    const size_t items = needs[0] ? needs[0] * needs[1] * needs[2] : MHA_FREE_GROUP;
+    kernel->free_group = most < MHA_FREE_GROUP ? most : MHA_FREE_GROUP;
+    const size_t items = needs[0] ? needs[0] * needs[1] * needs[2] : 1;
     if (items > most)
         return mha_log_fail(
             log, MHA_UNSUPPORTED,

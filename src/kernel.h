@@ -11,14 +11,15 @@ mha_status mha_program_build(cl_program *out, const mha_log *log, cl_context cl,
                              const mha_device_info *device, const mha_cache *cache,
                              const char *room, const char *options);
 
+/* The most work-items in a group of a kernel that does not say its own size. */
+#define MHA_FREE_GROUP 64
+
 typedef struct mha_kernel {
     cl_kernel cl;
     const char *name; /* a static string */
     cl_uint num_args;
+    size_t free_group; /* of such a kernel: MHA_FREE_GROUP, or less where the device takes less */
 } mha_kernel;
-
-/* The most work-items in a group of a kernel that does not say its own size. */
-#define MHA_FREE_GROUP 64
 
 /* MHA_UNSUPPORTED where the device cannot run groups as large as the kernel needs. */
 mha_status mha_kernel_create(mha_kernel *out, const mha_log *log, cl_program program,

@@ -146,13 +146,14 @@ static void check_fill_bias(device *d, size_t batch, size_t m, size_t n, size_t 
         MHA_ARG_INT(m),
         MHA_ARG_INT(n),
     };
-    const mha_grid grid = mha_grid_rows(n, batch * m);
     const mha_call call = { .queue = d->queue };
     mha_run run = stage_begin(d, &call);
     mha_kernel kernel = { 0 };
     mha_status status = mha_context_kernel(d->context, &kernel, "gemm", "", "gemm_fill_bias");
-    if (!status)
+    if (!status) {
+        const mha_grid grid = mha_grid_rows(n, batch * m, kernel.free_group);
         status = mha_run_launch(&run, "bias", &kernel, args, sizeof args / sizeof args[0], &grid);
+    }
     stage_end(d, &run, status, name);
     mha_kernel_release(&kernel);
     device_read(d, &to, got);
