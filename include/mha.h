@@ -589,6 +589,50 @@ MHA_API mha_workspace mha_softmax_workspace(const mha_softmax *softmax);
 MHA_API mha_status mha_softmax_enqueue(mha_softmax *softmax, const mha_tensor *scores,
                                        const mha_attention_args *args, const mha_call *call);
 
+/* Rotary position embedding (Su et al., "RoFormer", 2021; ONNX RotaryEmbedding-23): each pair of
+ * elements (a, b) of a row becomes (a c - b s, b c + a s), where c and s are cos and sin of the
+ * row's position and the pair. Computed in float32, rounded once. The tables are the caller's: cos
+ * and sin of position * base^(-2p / rotary_dim) for pair p, mostly with base 10000. */
+typedef struct mha_rotary_desc {
+    size_t batch;      /* 0: every call does nothing */
+    size_t heads;      /* at least 1; all heads of a row have its position */
+    size_t len;        /* the largest of any call; may be 0 */
+    size_t dim;        /* at least 2 */
+    size_t rotary_dim; /* the first elements of each row, which are rotated; even, at most dim; 0:
+                        * dim. The rest is copied */
+    size_t positions;  /* rows of the tables; 0: the tables have a row for each [batch][len], and no
+                        * positions are given */
+    mha_rotary_pairs pairs;
+    mha_type type;        /* of input */
+    mha_type output_type; /* 0: type */
+} mha_rotary_desc;
+
+typedef struct mha_rotary_args {
+    size_t len;       /* of this call, at most the desc's; 0: the desc's */
+    mha_tensor input; /* [batch][heads][len][dim] */
+    /* The same shape. It overlaps no other argument, except that it may be exactly the input: the
+     * same buffer, offset, strides and type. */
+    mha_tensor output;
+    /* float32, [1][1][positions][rotary_dim / 2]; with positions 0 [batch][1][len][rotary_dim / 2],
+     * where strides[0] = 0 shares the rows among the batches. */
+    mha_tensor cos, sin;
+    /* The position of each row, with positions above 0: position_ids [batch][len], or offsets
+     * [batch], where row i has offsets[b] + i; not both. Neither: row i has position i. In host
+     * memory a position that the tables do not have is refused; in device memory one below 0 counts
+     * as 0 and one above the last as the last. Without position_ids, len is at most positions. */
+    mha_lengths position_ids;
+    mha_lengths offsets;
+} mha_rotary_args;
+
+/* The workspace has room for the positions of all rows, or no bytes with positions 0. */
+typedef struct mha_rotary mha_rotary;
+MHA_API mha_status mha_rotary_create(mha_rotary **out, mha_context *context,
+                                     const mha_rotary_desc *desc);
+MHA_API void mha_rotary_destroy(mha_rotary **rotary);
+MHA_API mha_workspace mha_rotary_workspace(const mha_rotary *rotary);
+MHA_API mha_status mha_rotary_enqueue(mha_rotary *rotary, const mha_rotary_args *args,
+                                      const mha_call *call);
+
 /* --------------------------------------------------------------------------- host arrays -- */
 
 /* The same attention and layer on plain host arrays: these calls copy to the device, run, copy back

@@ -84,8 +84,8 @@ static mha_status launch(mha_run *run, const mha_attention_desc *desc, const mha
         MHA_ARG_INT(!!(desc->uses & MHA_USES_RING)),
         MHA_ARG_INT(desc->rotary_positions),
     };
-    const mha_grid grid =
-        mha_grid_rows(rows->dim - rows->pairs, desc->batch * rows->heads * rows->len);
+    const mha_grid grid = mha_grid_rows(
+        rows->dim - rows->pairs, desc->batch * rows->heads * rows->len, rows->kernel->free_group);
     return mha_run_launch(run, rows->stage, rows->kernel, args, sizeof args / sizeof args[0],
                           &grid);
 }

@@ -177,10 +177,9 @@ static mha_status check_pair(const mha_run *run, const char *who, const char *na
                         who, name);
 }
 
-/* Each from 0 to `most`, which the sentence calls most_name. */
-static mha_status bind_lengths(const mha_run *run, mha_bound_lengths *out, const char *who,
-                               const char *name, bool used, const mha_lengths *lengths,
-                               size_t count, size_t most, const char *most_name)
+mha_status mha_bind_lengths(const mha_run *run, mha_bound_lengths *out, const char *who,
+                            const char *name, bool used, const mha_lengths *lengths, size_t count,
+                            size_t most, const char *most_name)
 {
     const mha_log *log = &run->context->log;
     *out = (mha_bound_lengths){ 0 };
@@ -254,15 +253,17 @@ static mha_status bind_arrays(const mha_run *run, mha_bound *out, const char *wh
     const uint64_t uses = desc->uses;
     const size_t batch = desc->batch;
     mha_status status =
-        bind_lengths(run, &out->key_lengths, who, "key_lengths", uses & MHA_USES_KEY_LENGTHS,
-                     &args->key_lengths, batch, out->key_len, "key_len");
+        mha_bind_lengths(run, &out->key_lengths, who, "key_lengths", uses & MHA_USES_KEY_LENGTHS,
+                         &args->key_lengths, batch, out->key_len, "key_len");
     if (!status)
-        status = bind_lengths(run, &out->key_starts, who, "key_starts", uses & MHA_USES_KEY_STARTS,
-                              &args->key_starts, batch, out->key_len, "key_len");
+        status =
+            mha_bind_lengths(run, &out->key_starts, who, "key_starts", uses & MHA_USES_KEY_STARTS,
+                             &args->key_starts, batch, out->key_len, "key_len");
     if (!status)
-        status = bind_lengths(run, &out->per_query, who, "key_lengths_per_query",
-                              uses & MHA_USES_KEY_LENGTHS_PER_QUERY, &args->key_lengths_per_query,
-                              batch * out->query_len, out->key_len, "key_len");
+        status =
+            mha_bind_lengths(run, &out->per_query, who, "key_lengths_per_query",
+                             uses & MHA_USES_KEY_LENGTHS_PER_QUERY, &args->key_lengths_per_query,
+                             batch * out->query_len, out->key_len, "key_len");
     return status;
 }
 
@@ -335,8 +336,8 @@ static mha_status bind_cache(const mha_run *run, mha_bound *out, const char *who
     const char *most_name = "";
     const size_t most = appends ? most_position(desc, out, &most_name) : 0;
     if (!status)
-        status = bind_lengths(run, &out->positions, who, "append_positions", appends,
-                              &args->append_positions, b, most, most_name);
+        status = mha_bind_lengths(run, &out->positions, who, "append_positions", appends,
+                                  &args->append_positions, b, most, most_name);
     return status;
 }
 
@@ -393,8 +394,8 @@ static mha_status bind_offsets(const mha_run *run, mha_bound_lengths *out, size_
                             "%s: %s is 0; with %s in device memory it must say how many rows there "
                             "are",
                             who, rule->total_name, rule->name);
-    mha_status status = bind_lengths(run, out, who, rule->name, rule->used, rule->offsets,
-                                     batch ? batch + 1 : 0, *total, rule->total_name);
+    mha_status status = mha_bind_lengths(run, out, who, rule->name, rule->used, rule->offsets,
+                                         batch ? batch + 1 : 0, *total, rule->total_name);
     if (!status && rule->used)
         status = check_offsets(run, who, rule->name, out->host, batch, rule->most, rule->most_name);
     return status;
@@ -529,6 +530,17 @@ size_t mha_bind_lengths_bytes(const mha_attention_desc *desc)
     return end;
 }
 
+mha_status mha_bind_upload_one(mha_run *run, mha_bound_lengths *lengths, const char *stage,
+                               size_t offset_bytes)
+{
+    if (!lengths->host || !lengths->count)
+        return MHA_OK;
+    lengths->buffer = run->workspace;
+    lengths->offset = offset_bytes / sizeof(cl_int);
+    return mha_run_write(run, stage, run->workspace, offset_bytes, lengths->host,
+                         lengths->count * sizeof(cl_int));
+}
+
 mha_status mha_bind_upload(mha_run *run, mha_bound *bound, const mha_attention_desc *desc,
                            size_t region_bytes)
 {
@@ -537,14 +549,8 @@ mha_status mha_bind_upload(mha_run *run, mha_bound *bound, const mha_attention_d
     size_t end = region_bytes;
     mha_status status = MHA_OK;
     for (int i = 0; !status && i < NUM_ARRAYS; i++) {
-        mha_bound_lengths *lengths = list[i].bound;
         const size_t at = mha_layout_add(&end, list[i].count * sizeof(cl_int));
-        if (!lengths->host || !lengths->count)
-            continue;
-        lengths->buffer = run->workspace;
-        lengths->offset = at / sizeof(cl_int);
-        status = mha_run_write(run, list[i].stage, run->workspace, at, lengths->host,
-                               lengths->count * sizeof(cl_int));
+        status = mha_bind_upload_one(run, list[i].bound, list[i].stage, at);
     }
     return status;
 }
@@ -605,8 +611,7 @@ static mha_view view_of(const mha_bound_lengths *lengths)
                        .end_byte = lengths->end_byte };
 }
 
-/* Exactly the same elements: a kernel that has read a query's row may write its output there. */
-static bool coincide(const mha_view *a, const mha_view *b)
+bool mha_bind_coincide(const mha_view *a, const mha_view *b)
 {
     return a->root == b->root && a->first_byte == b->first_byte && a->end_byte == b->end_byte &&
            a->strides[0] == b->strides[0] && a->strides[1] == b->strides[1] &&
@@ -624,7 +629,7 @@ mha_status mha_bind_overlap(const mha_run *run, const mha_bound *bound, const ch
     const mha_view query_offsets = view_of(&bound->query_offsets);
     const mha_view key_offsets = view_of(&bound->key_offsets);
     const mha_view *query =
-        in_place && coincide(&bound->query, &bound->output) ? &none : &bound->query;
+        in_place && mha_bind_coincide(&bound->query, &bound->output) ? &none : &bound->query;
     const mha_access cache = bound->new_key.root ? MHA_WRITES : MHA_READS;
     const struct {
         const mha_view *view;

@@ -71,12 +71,23 @@ mha_status mha_bind_offsets(const mha_run *run, mha_bound *out, const char *who,
 mha_status mha_bind_options(const mha_run *run, mha_bound *out, const char *who,
                             const mha_attention_desc *desc, const mha_attention_args *args);
 
+/* int32 numbers [count] from 0 to `most`, which host memory must keep to; `most_name` is what the
+ * sentence calls it. Given if and only if `used`, unless there are none. */
+mha_status mha_bind_lengths(const mha_run *run, mha_bound_lengths *out, const char *who,
+                            const char *name, bool used, const mha_lengths *lengths, size_t count,
+                            size_t most, const char *most_name);
+
 /* Space that host lengths need in a workspace, and where the arrays lie in it. */
 size_t mha_bind_lengths_bytes(const mha_attention_desc *desc);
 /* Queues the copies of host lengths into the workspace at region_bytes. */
 mha_status mha_bind_upload(mha_run *run, mha_bound *bound, const mha_attention_desc *desc,
                            size_t region_bytes);
+/* The same for one array, which goes to offset_bytes. Nothing where the array is the device's. */
+mha_status mha_bind_upload_one(mha_run *run, mha_bound_lengths *lengths, const char *stage,
+                               size_t offset_bytes);
 
+/* Exactly the same elements: a kernel that has read a row of the one may write the other there. */
+bool mha_bind_coincide(const mha_view *a, const mha_view *b);
 /* Refuses an output that shares memory with another output or with what is read. The views of
  * `bound` take part, and so does the workspace. query_name is what bound->query is called;
  * in_place: the output may be exactly the query. */

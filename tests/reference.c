@@ -513,6 +513,51 @@ void reference_gemm(const mha_gemm_desc *desc, const reference_gemm_args *args)
     }
 }
 
+/* The row of the tables that the rows at [b][i] have. */
+static size_t rotary_row(const mha_rotary_desc *desc, const reference_rotary_args *args, size_t len,
+                         size_t b, size_t i)
+{
+    if (!desc->positions)
+        return b * len + i;
+    int64_t position = (int64_t)i;
+    if (args->position_ids)
+        position = args->position_ids[b * len + i];
+    else if (args->offsets)
+        position += args->offsets[b];
+    const int64_t last = (int64_t)desc->positions - 1;
+    return (size_t)(position < 0 ? 0 : position > last ? last : position);
+}
+
+static void rotate_row(const mha_rotary_desc *desc, const float *from, const float *cos_row,
+                       const float *sin_row, double *to)
+{
+    const size_t rotated = desc->rotary_dim ? desc->rotary_dim : desc->dim;
+    for (size_t c = rotated; c < desc->dim; c++)
+        to[c] = from[c];
+    for (size_t p = 0; p < rotated / 2; p++) {
+        const bool neighbours = desc->pairs == MHA_ROTARY_INTERLEAVED;
+        const size_t first = neighbours ? 2 * p : p;
+        const size_t second = neighbours ? 2 * p + 1 : p + rotated / 2;
+        const double a = from[first], b = from[second];
+        to[first] = a * cos_row[p] - b * sin_row[p];
+        to[second] = b * cos_row[p] + a * sin_row[p];
+    }
+}
+
+void reference_rotary(const mha_rotary_desc *desc, const reference_rotary_args *args)
+{
+    const size_t len = args->len ? args->len : desc->len;
+    const size_t half = (desc->rotary_dim ? desc->rotary_dim : desc->dim) / 2;
+    for (size_t b = 0; b < desc->batch; b++)
+        for (size_t h = 0; h < desc->heads; h++)
+            for (size_t i = 0; i < len; i++) {
+                const size_t row = ((b * desc->heads + h) * len + i) * desc->dim;
+                const size_t table = rotary_row(desc, args, len, b, i) * half;
+                rotate_row(desc, args->input + row, args->cos + table, args->sin + table,
+                           args->output + row);
+            }
+}
+
 double reference_limit(size_t length, double largest)
 {
     const double factor = 4; /* the worst seen is below 1 */

@@ -62,6 +62,19 @@ void reference_gemm(const mha_gemm_desc *desc, const reference_gemm_args *args);
 void reference_split_heads(const mha_heads_desc *desc, const float *merged, double *split);
 void reference_merge_heads(const mha_heads_desc *desc, const float *split, double *merged);
 
+/* Packed host arrays. Positions and offsets: NULL where not given; clamped to the tables. */
+typedef struct reference_rotary_args {
+    size_t len;                  /* of this call; 0: the desc's */
+    const float *input;          /* [batch][heads][len][dim] */
+    const float *cos, *sin;      /* [positions][rotary_dim / 2], or [batch][len][rotary_dim / 2] */
+    const int32_t *position_ids; /* [batch][len] */
+    const int32_t *offsets;      /* [batch] */
+    double *output;              /* [batch][heads][len][dim] */
+} reference_rotary_args;
+
+/* Rotary position embedding: ONNX RotaryEmbedding-23, "RoFormer", 2021, equation 34. */
+void reference_rotary(const mha_rotary_desc *desc, const reference_rotary_args *args);
+
 /* Packed; out x in with MHA_LAYER_OUT_IN, else in x out. Read where the desc has them. */
 typedef struct reference_layer_weights {
     const float *query;       /* [query_width][heads * head_dim] */

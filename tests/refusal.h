@@ -13,6 +13,7 @@ typedef struct refusal_arg {
     device_tensor tensor; /* what it is in the good call */
     bool strided;         /* size_t strides[4] follow, and count */
     const double *want;   /* of an output: the right values. NULL: an input */
+    bool optional;        /* without it the call is another good one */
 } refusal_arg;
 
 /* `at` of an output that the call writes without being given it: of a layer that is loaded. */

@@ -127,7 +127,8 @@ static void refuse_buffers_of(refusal *r, const refusal_arg *arg)
     const device_tensor *tensor = &arg->tensor;
     const size_t count = elements(tensor);
     cl_mem good = device_buffer(tensor);
-    expect_moved(r, arg, "no buffer", NULL, 0, MHA_INVALID_ARGUMENT);
+    if (!arg->optional)
+        expect_moved(r, arg, "no buffer", NULL, 0, MHA_INVALID_ARGUMENT);
     expect_moved(r, arg, "buffer of another context", r->foreign_buffer, 0, MHA_WRONG_CONTEXT);
     expect_moved(r, arg, "one element too far", good, size_of(good) / tensor->bytes - count + 1,
                  MHA_BUFFER_TOO_SMALL);

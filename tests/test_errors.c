@@ -60,6 +60,7 @@ KIND(softmax, mha_softmax)
 KIND(layer, mha_layer)
 KIND(gemm, mha_gemm)
 KIND(heads, mha_heads)
+KIND(rotary, mha_rotary)
 
 static const mha_layer_desc good_layer = {
     .attention = { .batch = 2, .heads = 4, .query_len = 5, .key_len = 7 },
@@ -71,6 +72,9 @@ static const mha_gemm_desc good_gemm = {
     .m = 5, .n = 6, .k = 7, .batch = 3, .by = MHA_GEMM_KERNEL
 };
 static const mha_heads_desc good_heads = { 2, 3, 4, 5 };
+static const mha_rotary_desc good_rotary = {
+    .batch = 2, .heads = 3, .len = 4, .dim = 8, .rotary_dim = 6, .positions = 9
+};
 
 #define KIND_ROW(what, good)                                                       \
     {                                                                              \
@@ -81,6 +85,7 @@ static const kind softmax_kind = KIND_ROW(softmax, scene_desc);
 static const kind layer_kind = KIND_ROW(layer, good_layer);
 static const kind gemm_kind = KIND_ROW(gemm, good_gemm);
 static const kind heads_kind = KIND_ROW(heads, good_heads);
+static const kind rotary_kind = KIND_ROW(rotary, good_rotary);
 
 static void apply(void *desc, const change *c)
 {
@@ -100,6 +105,7 @@ static void try_row(device *d, const kind *k, const create_row *row, size_t numb
         mha_layer_desc largest;
         mha_gemm_desc gemm;
         mha_heads_desc heads;
+        mha_rotary_desc rotary;
     } desc;
     memcpy(&desc, k->good, k->bytes);
     for (size_t i = 0; i < 4 && row->changes[i].bytes; i++)
@@ -354,10 +360,53 @@ Test(errors, gemm_and_heads_create)
     TRY_ROWS(&heads_kind, heads_rows);
 }
 
+#define SET_ROTARY(field, value) SET_IN(mha_rotary_desc, field, value)
+#define HUGE_OF_ROTARY(field)                                         \
+    { #field, MHA_TOO_LARGE, { SET_ROTARY(field, 1ull << 31) } },     \
+        { #field, MHA_TOO_LARGE, { SET_ROTARY(field, 1ull << 33) } }, \
+    {                                                                 \
+#field, MHA_TOO_LARGE,                                        \
+        {                                                             \
+            SET_ROTARY(field, SIZE_MAX)                               \
+        }                                                             \
+    }
+
+static const create_row rotary_rows[] = {
+    HUGE_OF_ROTARY(batch),
+    HUGE_OF_ROTARY(heads),
+    HUGE_OF_ROTARY(len),
+    HUGE_OF_ROTARY(dim),
+    HUGE_OF_ROTARY(positions),
+    { "size_t",
+      MHA_TOO_LARGE,
+      { SET_ROTARY(batch, 1 << 29), SET_ROTARY(len, 1 << 29), SET_ROTARY(dim, 1 << 29) } },
+    { "workspace", MHA_TOO_LARGE, { SET_ROTARY(batch, 1 << 25), SET_ROTARY(len, 1 << 25) } },
+    { "heads", MHA_INVALID_ARGUMENT, { SET_ROTARY(heads, 0) } },
+    { "dim", MHA_INVALID_ARGUMENT, { SET_ROTARY(dim, 0), SET_ROTARY(rotary_dim, 0) } },
+    { "dim", MHA_INVALID_ARGUMENT, { SET_ROTARY(dim, 1), SET_ROTARY(rotary_dim, 0) } },
+    { "rotary_dim", MHA_INVALID_ARGUMENT, { SET_ROTARY(dim, 7), SET_ROTARY(rotary_dim, 0) } },
+    { "rotary_dim", MHA_INVALID_ARGUMENT, { SET_ROTARY(rotary_dim, 5) } },
+    { "rotary_dim", MHA_INVALID_ARGUMENT, { SET_ROTARY(rotary_dim, 10) } },
+    { "rotary_dim", MHA_INVALID_ARGUMENT, { SET_ROTARY(rotary_dim, SIZE_MAX - 1) } },
+    { "pairs", MHA_INVALID_ARGUMENT, { SET_ROTARY(pairs, 2) } },
+    { "pairs", MHA_INVALID_ARGUMENT, { SET_ROTARY(pairs, -1) } },
+    { "type", MHA_INVALID_ARGUMENT, { SET_ROTARY(type, 4) } },
+    { "output_type", MHA_INVALID_ARGUMENT, { SET_ROTARY(output_type, -1) } },
+    { "no batch", MHA_OK, { SET_ROTARY(batch, 0) } },
+    { "no rows", MHA_OK, { SET_ROTARY(len, 0) } },
+    { "no positions", MHA_OK, { SET_ROTARY(positions, 0) } },
+    { "the whole row", MHA_OK, { SET_ROTARY(rotary_dim, 0) } },
+};
+
+Test(errors, rotary_create)
+{
+    TRY_ROWS(&rotary_kind, rotary_rows);
+}
+
 Test(errors, create_without)
 {
-    const kind *const kinds[] = { &attention_kind, &softmax_kind, &layer_kind, &gemm_kind,
-                                  &heads_kind };
+    const kind *const kinds[] = { &attention_kind, &softmax_kind, &layer_kind,
+                                  &gemm_kind,      &heads_kind,   &rotary_kind };
     device d;
     device_open(&d);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {

@@ -166,6 +166,7 @@ Test(errors, no_object)
     EXPECT_REFUSED(mha_heads_split_enqueue(NULL, &tensor, &tensor, &call));
     EXPECT_REFUSED(mha_heads_merge_enqueue(NULL, &tensor, &tensor, &call));
     EXPECT_REFUSED(mha_softmax_enqueue(NULL, &tensor, &args, &call));
+    EXPECT_REFUSED(mha_rotary_enqueue(NULL, &(mha_rotary_args){ 0 }, &call));
     const mha_host_args host = { 0 };
     cr_expect_eq(mha_attention_run(NULL, &host), MHA_INVALID_ARGUMENT);
     cr_expect_eq(mha_layer_run(NULL, &host), MHA_INVALID_ARGUMENT);
@@ -174,6 +175,7 @@ Test(errors, no_object)
     cr_expect_eq(mha_layer_workspace(NULL).bytes, 0);
     cr_expect_eq(mha_gemm_workspace(NULL).bytes, 0);
     cr_expect_eq(mha_softmax_workspace(NULL).bytes, 0);
+    cr_expect_eq(mha_rotary_workspace(NULL).bytes, 0);
     cr_expect(!mha_context_cl(NULL) && !mha_context_device(NULL));
     mha_device_info info;
     cr_expect_eq(mha_context_info(NULL, &info), MHA_INVALID_ARGUMENT);

@@ -19,14 +19,15 @@ typedef struct results {
 
 typedef struct trial {
     world w;
-    results attention, layer; /* right ones */
-    long queued;              /* kernels, before the call failed */
+    results attention, layer, rotary; /* right ones */
+    long queued;                      /* kernels, before the call failed */
     /* What a deed makes, and releases. */
     mha_context *context;
     mha_attention *made_attention;
     mha_layer *made_layer;
     mha_softmax *softmax;
     mha_heads *heads;
+    mha_rotary *made_rotary;
     mha_gemm *gemm;
 } trial;
 
@@ -56,6 +57,8 @@ static mha_status create_all(trial *t)
     if (!status)
         status = mha_heads_create(&t->heads, t->context, &(mha_heads_desc){ 1, 2, 3, 4 });
     if (!status)
+        status = mha_rotary_create(&t->made_rotary, t->context, &w->rotary_desc);
+    if (!status)
         status = mha_gemm_create(&t->gemm, t->context,
                                  &(mha_gemm_desc){ .m = 2, .n = 3, .k = 4, .by = by });
     return status;
@@ -65,6 +68,7 @@ static void destroy_all(trial *t, mha_status status, const char *name)
 {
     cr_expect(!status || !t->gemm, "%s: an object after a failed create", name);
     mha_gemm_destroy(&t->gemm);
+    mha_rotary_destroy(&t->made_rotary);
     mha_heads_destroy(&t->heads);
     mha_softmax_destroy(&t->softmax);
     mha_layer_destroy(&t->made_layer);
@@ -80,8 +84,10 @@ static void ignore_stage(void *data, const char *stage, const char *what, cl_eve
     (void)event;
 }
 
+typedef mha_status enqueue_fn(world *w, const mha_call *call);
+
 /* An enqueue with all that a call may have, so that all kinds of events are made. */
-static mha_status enqueue(trial *t, bool is_layer)
+static mha_status enqueue(trial *t, enqueue_fn *act, mha_call call)
 {
     world *w = &t->w;
     cl_int error = CL_SUCCESS;
@@ -89,13 +95,11 @@ static mha_status enqueue(trial *t, bool is_layer)
     cl_event wait = clCreateUserEvent(w->d.cl, &error);
     if (!wait)
         return error;
-    mha_call call = is_layer ? w->layer_call : w->call;
     call.num_waits = 1;
     call.waits = &wait;
     call.event = &event;
     call.stage = ignore_stage;
-    const mha_status status = is_layer ? mha_layer_enqueue(w->layer, &w->layer_args, &call)
-                                       : mha_attention_enqueue(w->attention, &w->args, &call);
+    const mha_status status = act(w, &call);
     cr_expect_eq(!event, !!status, "event and status: %s", mha_status_name(status));
     if (event)
         clReleaseEvent(event);
@@ -104,14 +108,34 @@ static mha_status enqueue(trial *t, bool is_layer)
     return status;
 }
 
+static mha_status attend(world *w, const mha_call *call)
+{
+    return mha_attention_enqueue(w->attention, &w->args, call);
+}
+
+static mha_status run_layer(world *w, const mha_call *call)
+{
+    return mha_layer_enqueue(w->layer, &w->layer_args, call);
+}
+
+static mha_status rotate(world *w, const mha_call *call)
+{
+    return mha_rotary_enqueue(w->rotary, &w->rotary_args, call);
+}
+
 static mha_status enqueue_attention(trial *t)
 {
-    return enqueue(t, false);
+    return enqueue(t, attend, t->w.call);
 }
 
 static mha_status enqueue_layer(trial *t)
 {
-    return enqueue(t, true);
+    return enqueue(t, run_layer, t->w.layer_call);
+}
+
+static mha_status enqueue_rotary(trial *t)
+{
+    return enqueue(t, rotate, t->w.rotary_call);
 }
 
 static void expect_right(const char *name, const results *got, const results *want)
@@ -168,6 +192,16 @@ static void run_layer_again(trial *t, mha_status status, const char *name)
     const mha_status again = world_run_layer(&t->w, got.out, got.lse);
     cr_expect_eq(again, MHA_OK, "%s: the next good call: %s", name, mha_status_name(again));
     expect_right(name, &got, &t->layer);
+}
+
+static void rotate_again(trial *t, mha_status status, const char *name)
+{
+    results got = { 0 };
+    if (status)
+        expect_claim(t, name, "output", &t->w.rotary_output, WORLD_OUTPUTS);
+    const mha_status again = world_rotate(&t->w, got.out);
+    cr_expect_eq(again, MHA_OK, "%s: the next good call: %s", name, mha_status_name(again));
+    expect_right(name, &got, &t->rotary);
 }
 
 static mha_status load(trial *t)
@@ -313,6 +347,7 @@ static void fail_all(const deed *what, mha_gemm_by by)
     cr_assert_eq(world_load(&t.w), MHA_OK);
     cr_assert_eq(world_attend(&t.w, t.attention.out, t.attention.lse), MHA_OK);
     cr_assert_eq(world_run_layer(&t.w, t.layer.out, t.layer.lse), MHA_OK);
+    cr_assert_eq(world_rotate(&t.w, t.rotary.out), MHA_OK);
     long hits = 0;
     for (size_t i = 0; layer_function(i); i++) {
         if (is_left_out(layer_function(i)))
@@ -338,6 +373,7 @@ static const deed deeds[] = {
     { "load from host", load_host, load_again, false },
     { "attention on host arrays", run_attention_host, attend_as_ever, false },
     { "layer on host arrays", run_layer_host, run_layer_as_ever, false },
+    { "rotary", enqueue_rotary, rotate_again, false },
 };
 
 Test(lifecycle, failing_create)

@@ -26,6 +26,7 @@ Test(lifecycle, destroy_takes_null_and_twice)
     mha_softmax *softmax = NULL;
     mha_heads *heads = NULL;
     mha_gemm *gemm = NULL;
+    mha_rotary *rotary = NULL;
     mha_context *context = NULL;
     const mha_context_options options = { .cache_dir = "" };
     cr_assert_eq(mha_context_create(&context, &options), MHA_OK);
@@ -34,18 +35,21 @@ Test(lifecycle, destroy_takes_null_and_twice)
     cr_assert_eq(mha_gemm_create(&gemm, w.d.context,
                                  &(mha_gemm_desc){ .m = 1, .n = 1, .k = 1, .by = MHA_GEMM_KERNEL }),
                  MHA_OK);
+    cr_assert_eq(mha_rotary_create(&rotary, w.d.context, &w.rotary_desc), MHA_OK);
     for (int times = 0; times < 2; times++) {
         mha_softmax_destroy(&softmax);
         mha_heads_destroy(&heads);
         mha_gemm_destroy(&gemm);
+        mha_rotary_destroy(&rotary);
         mha_attention_destroy(&w.attention);
         mha_layer_destroy(&w.layer);
         mha_context_destroy(&context);
-        cr_expect(!softmax && !heads && !gemm && !w.attention && !w.layer && !context);
+        cr_expect(!softmax && !heads && !gemm && !rotary && !w.attention && !w.layer && !context);
     }
     mha_softmax_destroy(NULL);
     mha_heads_destroy(NULL);
     mha_gemm_destroy(NULL);
+    mha_rotary_destroy(NULL);
     mha_attention_destroy(NULL);
     mha_layer_destroy(NULL);
     mha_context_destroy(NULL);
@@ -165,6 +169,7 @@ static void destroy_while_running(mha_gemm_by by, bool is_layer)
     cr_expect_neq(state, CL_COMPLETE, "it did not wait");
     mha_attention_destroy(&w.attention);
     mha_layer_destroy(&w.layer);
+    mha_rotary_destroy(&w.rotary);
     /* The world needs its cl_context until it is closed. */
     clRetainContext(w.d.cl);
     mha_context_destroy(&w.d.context);

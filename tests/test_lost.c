@@ -31,6 +31,7 @@ static void expect_lost(world *w, const char *name)
     mha_softmax *softmax = NULL;
     mha_gemm *gemm = NULL;
     mha_heads *heads = NULL;
+    mha_rotary *rotary = NULL;
     cl_event event = (cl_event)w;
     mha_call call = w->call;
     call.event = &event;
@@ -49,6 +50,8 @@ static void expect_lost(world *w, const char *name)
         { "softmax_create", mha_softmax_create(&softmax, context, &w->desc) },
         { "gemm_create", mha_gemm_create(&gemm, context, &gemm_desc) },
         { "heads_create", mha_heads_create(&heads, context, &heads_desc) },
+        { "rotary_create", mha_rotary_create(&rotary, context, &w->rotary_desc) },
+        { "rotary_enqueue", mha_rotary_enqueue(w->rotary, &w->rotary_args, &w->rotary_call) },
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         cr_expect_eq(all[i].status, MHA_DEVICE_LOST, "%s, then mha_%s: %s", name, all[i].call,
@@ -58,6 +61,7 @@ static void expect_lost(world *w, const char *name)
     mha_softmax_destroy(&softmax);
     mha_gemm_destroy(&gemm);
     mha_heads_destroy(&heads);
+    mha_rotary_destroy(&rotary);
     cr_expect(!event, "%s: the event is not NULL", name);
     cr_expect(strstr(w->d.sentence, "lost"), "%s: %s", name, w->d.sentence);
 }

@@ -173,3 +173,43 @@ Test(reference_parts, layer_widths)
     cr_expect_eq(from_dim.key_width, 12);
     cr_expect_eq(from_dim.output_width, 20);
 }
+
+/* A quarter turn makes (a, b) into (-b, a), a half turn into (-a, -b); what is behind stays. */
+Test(reference_parts, rotary)
+{
+    const float input[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 };
+    const float cosines[] = { 0, -1, 1, 1 }, sines[] = { 1, 0, 0, 0 };
+    mha_rotary_desc desc = {
+        .batch = 1, .heads = 1, .len = 2, .dim = 5, .rotary_dim = 4, .positions = 2
+    };
+    double got[10];
+    reference_rotary_args args = { .input = input, .cos = cosines, .sin = sines, .output = got };
+    reference_rotary(&desc, &args);
+    expect_near("halves", got, (double[]){ -3, -2, 1, -4, 5, 6, 7, 8, 9, 10 }, 10);
+
+    desc.pairs = MHA_ROTARY_INTERLEAVED;
+    reference_rotary(&desc, &args);
+    expect_near("interleaved", got, (double[]){ -2, 1, -3, -4, 5, 6, 7, 8, 9, 10 }, 10);
+
+    args.position_ids = (int32_t[]){ 7, -1 };
+    reference_rotary(&desc, &args);
+    expect_near("ids, clamped", got, (double[]){ 1, 2, 3, 4, 5, -7, 6, -8, -9, 10 }, 10);
+
+    args.position_ids = NULL;
+    args.offsets = (int32_t[]){ -1 };
+    reference_rotary(&desc, &args);
+    expect_near("offsets, clamped", got, (double[]){ -2, 1, -3, -4, 5, -7, 6, -8, -9, 10 }, 10);
+}
+
+/* Without positions each batch has table rows of its own; the heads share them. */
+Test(reference_parts, rotary_rows)
+{
+    const mha_rotary_desc desc = { .batch = 2, .heads = 2, .len = 3, .dim = 2 };
+    const float input[] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    const float cosines[] = { 1, 0 }, sines[] = { 0, -1 };
+    double got[8];
+    reference_rotary(&desc,
+                     &(reference_rotary_args){
+                         .len = 1, .input = input, .cos = cosines, .sin = sines, .output = got });
+    expect_near("own rows", got, (double[]){ 1, 2, 3, 4, 6, -5, 8, -7 }, 8);
+}

@@ -66,6 +66,7 @@ static void try_steady(mha_gemm_by by, exceptions of_attention, exceptions of_la
     cr_assert_eq(world_load(&w), MHA_OK);
     cr_assert_eq(world_attend(&w, got.out, got.lse), MHA_OK);
     cr_assert_eq(world_run_layer(&w, got.out, got.lse), MHA_OK);
+    cr_assert_eq(world_rotate(&w, got.out), MHA_OK);
     const long before = layer_live(NULL);
     layer_reset();
     cr_expect_eq(mha_attention_enqueue(w.attention, &w.args, &w.call), MHA_OK);
@@ -76,6 +77,9 @@ static void try_steady(mha_gemm_by by, exceptions of_attention, exceptions of_la
     layer_reset();
     cr_expect_eq(mha_layer_load(w.layer, &w.weights, &w.load_call), MHA_OK);
     expect_steady("load", (exceptions){ 0, 0 });
+    layer_reset();
+    cr_expect_eq(mha_rotary_enqueue(w.rotary, &w.rotary_args, &w.rotary_call), MHA_OK);
+    expect_steady("rotary", (exceptions){ 0, 0 });
     cr_expect_eq(layer_live(NULL), before);
     world_close(&w);
 }

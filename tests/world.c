@@ -1,4 +1,5 @@
-/* A small attention and a small layer on a device, with all the memory that their calls need. */
+/* A small attention, layer and rotary embedding on a device, with all the memory that their calls
+ * need. */
 #include "world.h"
 
 #include "fill.h"
@@ -19,6 +20,7 @@ static void fill(world_data *data)
     }
     data->key_lengths[0] = WORLD_KEYS;
     data->key_lengths[1] = 3;
+    fill_lengths(data->position_ids, WORLD_BATCH * WORLD_QUERIES, 12, WORLD_KEYS - 1);
 }
 
 static void describe(world *w, mha_gemm_by by)
@@ -39,6 +41,13 @@ static void describe(world *w, mha_gemm_by by)
         .attention = w->desc,
         .flags = MHA_LAYER_BIAS_ALL,
         .projection = by,
+    };
+    w->rotary_desc = (mha_rotary_desc){
+        .batch = WORLD_BATCH,
+        .heads = WORLD_HEADS,
+        .len = WORLD_QUERIES,
+        .dim = WORLD_DIM,
+        .positions = WORLD_KEYS,
     };
 }
 
@@ -64,6 +73,14 @@ static void place(world *w)
         .output = device_arg(&w->output),
         .lse = device_arg(&w->lse),
         .key_lengths.host = data->key_lengths,
+    };
+    w->rotary_output = device_output(&w->d, SHAPE(b, h, q, dim), NULL, sizeof(float));
+    w->rotary_args = (mha_rotary_args){
+        .input = w->args.query,
+        .output = device_arg(&w->rotary_output),
+        .cos = input(w, SHAPE(1, 1, k, dim / 2), data->key),
+        .sin = input(w, SHAPE(1, 1, k, dim / 2), data->value),
+        .position_ids.host = data->position_ids,
     };
     w->layer_args = (mha_attention_args){
         .query = input(w, SHAPE(b, 1, q, width), data->query),
@@ -96,6 +113,9 @@ void world_open(world *w, mha_gemm_by by)
                  w->d.sentence);
     cr_assert_eq(mha_layer_create(&w->layer, w->d.context, &w->layer_desc), MHA_OK, "%s",
                  w->d.sentence);
+    cr_assert_eq(mha_rotary_create(&w->rotary, w->d.context, &w->rotary_desc), MHA_OK, "%s",
+                 w->d.sentence);
+    w->rotary_call = device_call(&w->d, mha_rotary_workspace(w->rotary));
     w->call = device_call(&w->d, mha_attention_workspace(w->attention));
     w->layer_call = device_call(&w->d, mha_layer_workspace(w->layer));
     w->load_call = (mha_call){ .queue = w->d.queue };
@@ -105,6 +125,7 @@ void world_close(world *w)
 {
     mha_attention_destroy(&w->attention);
     mha_layer_destroy(&w->layer);
+    mha_rotary_destroy(&w->rotary);
     device_close(&w->d);
 }
 
@@ -117,6 +138,7 @@ void world_clear(world *w)
     device_write(&w->d, &w->lse, nans);
     device_write(&w->d, &w->layer_output, nans);
     device_write(&w->d, &w->layer_lse, nans);
+    device_write(&w->d, &w->rotary_output, nans);
 }
 
 mha_status world_attend(world *w, float *out, float *lse)
@@ -126,6 +148,15 @@ mha_status world_attend(world *w, float *out, float *lse)
     device_read(&w->d, &w->output, out);
     device_read(&w->d, &w->lse, lse);
     device_expect_guards(&w->d, "attention");
+    return status;
+}
+
+mha_status world_rotate(world *w, float *out)
+{
+    world_clear(w);
+    const mha_status status = mha_rotary_enqueue(w->rotary, &w->rotary_args, &w->rotary_call);
+    device_read(&w->d, &w->rotary_output, out);
+    device_expect_guards(&w->d, "rotary");
     return status;
 }
 

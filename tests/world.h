@@ -1,5 +1,5 @@
-/* A small attention and a small layer on a device, with all the memory that their calls need: for
- * tests of what happens around the calls. */
+/* A small attention, layer and rotary embedding on a device, with all the memory that their calls
+ * need: for tests of what happens around the calls. */
 #ifndef MHA_TESTS_WORLD_H
 #define MHA_TESTS_WORLD_H
 
@@ -28,6 +28,7 @@ typedef struct world_data {
     float weights[4][WORLD_WIDTH * WORLD_WIDTH];
     float biases[4][WORLD_WIDTH];
     int32_t key_lengths[WORLD_BATCH];
+    int32_t position_ids[WORLD_BATCH * WORLD_QUERIES];
 } world_data;
 
 /* Key lengths in host memory, lse; with CLBlast, both products and all projections by it. */
@@ -36,21 +37,25 @@ typedef struct world {
     world_data data;
     mha_attention_desc desc;
     mha_layer_desc layer_desc;
+    mha_rotary_desc rotary_desc; /* of the queries; its tables are keys and values */
     mha_attention *attention;
     mha_layer *layer; /* not loaded */
-    device_tensor output, lse, layer_output, layer_lse;
+    mha_rotary *rotary;
+    device_tensor output, lse, layer_output, layer_lse, rotary_output;
     mha_attention_args args, layer_args;
     mha_layer_weights weights;
-    mha_call call, layer_call, load_call;
+    mha_rotary_args rotary_args; /* position ids in host memory */
+    mha_call call, layer_call, load_call, rotary_call;
 } world;
 
 /* `by` does all products. The descs and the data are the same for both. */
 void world_open(world *w, mha_gemm_by by);
 void world_close(world *w);
 
-/* The attention, or the layer: NaN into its outputs, the call, the results in out and lse (of
- * WORLD_OUTPUTS and WORLD_ROWS), guards looked at. */
+/* The attention, the layer or the embedding: NaN into its outputs, the call, the results in out and
+ * lse (of WORLD_OUTPUTS and WORLD_ROWS), guards looked at. */
 mha_status world_attend(world *w, float *out, float *lse);
+mha_status world_rotate(world *w, float *out);
 mha_status world_load(world *w);
 mha_status world_run_layer(world *w, float *out, float *lse);
 /* NaN into all outputs. */

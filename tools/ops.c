@@ -23,6 +23,7 @@ static const struct {
     { "split_heads", ops_split_heads },
     { "merge_heads", ops_merge_heads },
     { "Softmax", ops_softmax },
+    { "RotaryEmbedding", ops_rotary_embedding },
 };
 
 /* Cases that are a list of steps, and the tests of this project that take them. */

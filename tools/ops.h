@@ -39,4 +39,7 @@ ops_function ops_split_heads;
 ops_function ops_merge_heads;
 ops_function ops_softmax;
 
+/* ops_rotary.c. */
+ops_function ops_rotary_embedding;
+
 #endif
