@@ -1,6 +1,7 @@
 /* The meaning of the library in double precision: what each formula says, once for each index. */
 #include "reference.h"
 
+#include <Random123/philox.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -269,6 +270,30 @@ static double softmax_row(const reference_call *call, size_t b, size_t h, size_t
     return largest + log(sum);
 }
 
+double reference_dropout(const reference_args *args, size_t heads, size_t b, size_t h, size_t i,
+                         size_t j)
+{
+    const double p = args->dropout_p;
+    if (!(p >= 0 && p < 1)) {
+        fprintf(stderr, "reference: dropout_p is %g, not in [0, 1)\n", p);
+        abort();
+    }
+    /* A float below 1 is at most 1 - 2^-24, so that this fits. */
+    const uint32_t threshold = (uint32_t)round(p * 0x1p32);
+    const uint64_t seed = args->dropout_seed;
+    const philox4x32_ctr_t counter = { { (uint32_t)(j / 4), (uint32_t)i, (uint32_t)(b * heads + h),
+                                         args->dropout_offset } };
+    const philox4x32_key_t key = { { (uint32_t)seed, (uint32_t)(seed >> 32) } };
+    const uint32_t word = philox4x32(counter, key).v[j % 4];
+    return word < threshold ? 0 : 1 / (1 - p);
+}
+
+static void drop_out(const reference_call *call, size_t b, size_t h, size_t i)
+{
+    for (size_t j = 0; j < call->args.key_len; j++)
+        call->row[j] *= reference_dropout(&call->args, call->desc.heads, b, h, i, j);
+}
+
 /* The softmax of the row whose products are in call->row, and the outputs that are made of it. */
 static void finish_row(const reference_call *call, size_t b, size_t h, size_t i)
 {
@@ -279,6 +304,8 @@ static void finish_row(const reference_call *call, size_t b, size_t h, size_t i)
                args->key_len * sizeof *call->shown);
     }
     const double lse = softmax_row(call, b, h, i);
+    if (args->dropout_p != 0)
+        drop_out(call, b, h, i);
     if (args->probs)
         memcpy(args->probs + at(call->scores, b, h, i, 0), call->row,
                args->key_len * sizeof *call->row);

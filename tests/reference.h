@@ -26,15 +26,25 @@ typedef struct reference_args {
     const float *slopes;                  /* ALiBi's, [heads] */
     bool slopes_per_batch;                /* [batch][heads] */
     const float *sinks;                   /* [heads] */
+    float dropout_p;                      /* [0, 1); 0: none */
+    uint64_t dropout_seed;                /* what they choose: reference_dropout */
+    uint32_t dropout_offset;              /* such as the number of the training step */
     double *output;                       /* [batch][heads][query_len][value_dim] */
-    double *probs;                        /* [batch][heads][query_len][key_len] */
+    double *probs;                        /* [batch][heads][query_len][key_len], after dropout */
     double *scores;                       /* as probs, before the softmax, as of scores_stage */
-    double *lse;                          /* [batch][heads][query_len] */
+    double *lse;                          /* [batch][heads][query_len], of all seen keys */
 } reference_args;
 
 /* The desc with each 0 that stands for a default replaced by what it stands for. */
 mha_attention_desc reference_attention_resolve(const mha_attention_desc *desc);
 mha_layer_desc reference_layer_resolve(const mha_layer_desc *desc);
+
+/* What dropout multiplies the prob of query i and key j by: 0, or 1 / (1 - p). `heads` is the
+ * desc's. Random by Philox4x32-10 ("Parallel random numbers: as easy as 1, 2, 3", 2011), with the
+ * counter { j / 4, i, b * heads + h, offset } and the seed's low and high half as its key: dropped
+ * where word j % 4 is less than p * 2^32, rounded to nearest. */
+double reference_dropout(const reference_args *args, size_t heads, size_t b, size_t h, size_t i,
+                         size_t j);
 
 /* softmax(scale * query key^T) value: "Attention is all you need", 2017, equation 1. */
 void reference_attention(const mha_attention_desc *desc, const reference_args *args);
