@@ -61,7 +61,9 @@ static float4 quad_any_1(__global const float *from)
 
 static float4 quad_any_2(__global const ushort *from)
 {
-    return vload_half4(0, (__global const half *)from);
+    /* By way of an aligned copy, as PoCL's vload_half4 takes any address for aligned. */
+    const ushort4 bits = vload4(0, from);
+    return vload_half4(0, (const half *)&bits);
 }
 
 static float4 quad_any_3(__global const ushort *from)

@@ -36,7 +36,9 @@ static float8 type_load8_1(__global const float *buffer, ulong i)
 
 static float8 type_load8_2(__global const ushort *buffer, ulong i)
 {
-    return vload_half8(0, (__global const half *)(buffer + i));
+    /* By way of an aligned copy, as PoCL's vload_half8 takes any address for aligned. */
+    const ushort8 bits = vload8(0, buffer + i);
+    return vload_half8(0, (const half *)&bits);
 }
 
 static float8 type_load8_3(__global const ushort *buffer, ulong i)

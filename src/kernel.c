@@ -151,26 +151,29 @@ mha_status mha_program_build(cl_program *out, const mha_log *log, cl_context cl,
     return status;
 }
 
-/* A device may run a kernel in smaller groups only than it runs others, or than the kernel needs:
- * rusticl says 32 of any. */
+/* How large the groups of a kernel may be. One that says its size itself is compiled for that, so
+ * only the device's limit counts: rusticl of Mesa 22.3 says 32 of every kernel and runs more. */
 static mha_status check_group(mha_kernel *kernel, const mha_log *log, cl_device_id device)
 {
     size_t needs[3] = { 0 };
-    size_t most = 0;
+    size_t most = 0, device_most = 0;
     cl_int error = clGetKernelWorkGroupInfo(kernel->cl, device, CL_KERNEL_COMPILE_WORK_GROUP_SIZE,
                                             sizeof needs, needs, NULL);
     if (!error)
         error = clGetKernelWorkGroupInfo(kernel->cl, device, CL_KERNEL_WORK_GROUP_SIZE, sizeof most,
                                          &most, NULL);
+    if (!error)
+        error = clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof device_most,
+                                &device_most, NULL);
     if (error)
-        return mha_log_fail(log, error, "clGetKernelWorkGroupInfo of %s failed", kernel->name);
+        return mha_log_fail(log, error, "the work-group sizes of %s cannot be asked for",
+                            kernel->name);
     kernel->free_group = most < MHA_FREE_GROUP ? most : MHA_FREE_GROUP;
     const size_t items = needs[0] ? needs[0] * needs[1] * needs[2] : 1;
-    if (items > most)
-        return mha_log_fail(
-            log, MHA_UNSUPPORTED,
-            "the device runs kernel %s in work-groups of at most %zu, and it needs %zu",
-            kernel->name, most, items);
+    if (items > device_most)
+        return mha_log_fail(log, MHA_UNSUPPORTED,
+                            "the device runs work-groups of at most %zu, and kernel %s needs %zu",
+                            device_most, kernel->name, items);
     return MHA_OK;
 }
 

@@ -22,7 +22,7 @@ static const char help[] =
     "  --device WORD            cpu, gpu, accelerator, PLATFORM:DEVICE as listed, part of a name\n"
     "  --verify                 verify only; the exit code is 1 if an error is beyond rounding\n"
     "  --speed                  time only; without either option both are done\n"
-    "  --path composed|streaming\n"
+    "  --path composed|streaming|decode\n"
     "                           this path, not the library's choice; what it cannot do is skipped\n"
     "  --tiling cpu|gpu         how the streaming path lays out its work\n"
     "  --gemm clblast|kernel    who does the products of the composed path\n"
@@ -69,7 +69,8 @@ static bool choose_gemm(const char *option, const char *word, mha_gemm_by *by)
 static bool choose_path(const char *word, mha_path *path)
 {
     static const char *const words[] = {
-        "", [MHA_PATH_COMPOSED] = "composed", [MHA_PATH_STREAMING] = "streaming", NULL
+        "", [MHA_PATH_COMPOSED] = "composed", [MHA_PATH_STREAMING] = "streaming",
+        [MHA_PATH_DECODE] = "decode", NULL
     };
     int value = 0;
     if (!choose("path", word, words, &value))

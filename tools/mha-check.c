@@ -97,7 +97,8 @@ enum {
 static bool take_option(options *out, int option, const char *word)
 {
     static const char *const paths[] = {
-        "", [MHA_PATH_COMPOSED] = "composed", [MHA_PATH_STREAMING] = "streaming", NULL
+        "", [MHA_PATH_COMPOSED] = "composed", [MHA_PATH_STREAMING] = "streaming",
+        [MHA_PATH_DECODE] = "decode", NULL
     };
     static const char *const tilings[] = { "", [MHA_TILING_CPU] = "cpu", [MHA_TILING_GPU] = "gpu",
                                            NULL };
