@@ -428,7 +428,8 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
                 UNROLL for (int c = 0; c < 8; c++)
                     score[c][r] *= scale;
 
-            const int whole = j0 >= range.z && j0 + WIDE <= range.w && (!USES_RING || left >= WIDE);
+            const int whole = j0 >= range.z && j0 + WIDE <= range.w
+                              && left >= (USES_RING ? WIDE : 0);
             if (USES_EACH) {
                 UNROLL for (int c = 0; c < 8; c += SHARE) {
                     barrier(CLK_LOCAL_MEM_FENCE);

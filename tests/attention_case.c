@@ -144,6 +144,10 @@ attention_data *attention_data_new(const attention_case *given)
     data->key_len = given->key_len ? given->key_len : d->key_len;
     say_name(data);
 
+    if (d->uses & MHA_USES_DROPOUT) {
+        data->dropout_seed = given->seed * 0x9e3779b97f4a7c15;
+        data->dropout_offset = (uint32_t)given->seed;
+    }
     const size_t queries = rows_of(data);
     const size_t keys = d->batch * d->kv_heads * data->key_len;
     data->query = allocate(queries * d->head_dim, sizeof(float));
@@ -286,6 +290,9 @@ void attention_data_expect(attention_data *data)
         .slopes = data->slopes,
         .slopes_per_batch = data->given.slopes_per_batch,
         .sinks = data->sinks,
+        .dropout_p = data->desc.uses & MHA_USES_DROPOUT ? data->desc.dropout_p : 0,
+        .dropout_seed = data->dropout_seed,
+        .dropout_offset = data->dropout_offset,
         .output = data->want_output,
         .probs = data->want_probs,
         .scores = data->desc.uses & MHA_USES_SCORES ? data->want_scores : NULL,
@@ -325,9 +332,10 @@ static bool compare_softmax_row(const attention_data *data, size_t row, double s
     const size_t keys = data->key_len;
     const double *want = data->want_probs + row * keys;
     const double lse = data->want_lse[row];
+    const double scale = uses & MHA_USES_DROPOUT ? 1 / (1 - (double)data->desc.dropout_p) : 1;
     *sum = 0;
     for (size_t j = 0; j < keys; j++) {
-        const double limit = prob_limit(score, want[j]);
+        const double limit = scale * prob_limit(score, want[j] / scale);
         *sum += limit;
         if (uses & MHA_USES_PROBS &&
             !compare_one(data->name, "probs", row * keys + j, data->probs[row * keys + j], want[j],
@@ -400,6 +408,7 @@ bool attention_compare(const attention_data *data, compare_worst *worst)
     const size_t keys = data->key_len;
     const double score = score_limit(data);
     const double largest = compare_largest(data->value, d->batch * d->kv_heads * keys * dim);
+    const double scale = d->uses & MHA_USES_DROPOUT ? 1 / (1 - (double)d->dropout_p) : 1;
     for (size_t row = 0; row < rows_of(data); row++) {
         double sum;
         if (data->spoilt[row])
@@ -408,8 +417,8 @@ bool attention_compare(const attention_data *data, compare_worst *worst)
             return false;
         if (!compare_softmax_row(data, row, score, &sum, worst))
             return false;
-        const double limit =
-            largest * fmin(2, sum) + reference_limit(keys, largest) + (double)keys * FLT_MIN;
+        const double limit = largest * fmin(2 * scale, sum) +
+                             reference_limit(keys, scale * largest) + (double)keys * FLT_MIN;
         for (size_t c = row * dim; c < (row + 1) * dim; c++)
             if (!compare_one(data->name, "output", c, data->output[c], data->want_output[c],
                              limit + stored_limit(output_type(d), data->want_output[c]), worst))

@@ -56,6 +56,8 @@ typedef struct attention_data {
     unsigned char *mask;
     int32_t *key_lengths, *per_query, *key_starts;
     float *slopes, *sinks;
+    uint64_t dropout_seed;
+    uint32_t dropout_offset;
     float *output, *probs, *scores, *lse;
     double *want_output, *want_probs, *want_scores, *want_lse;
     bool *seen;   /* [batch][heads][query_len][key_len]: whether the query may see the key */

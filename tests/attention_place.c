@@ -107,6 +107,8 @@ void attention_place_options(device *d, const attention_data *data, attention_te
             place_row(d, data->slopes, desc->heads, per_batch ? desc->batch : 1);
         to->args.alibi_slopes.strides[0] = per_batch ? desc->heads + 3 : 0;
     }
+    to->args.dropout_seed = data->dropout_seed;
+    to->args.dropout_offset = data->dropout_offset;
     if (uses & MHA_USES_SINKS)
         to->args.sinks = place_row(d, data->sinks, desc->heads, 1);
 }

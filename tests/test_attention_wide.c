@@ -1,5 +1,5 @@
 /* Attention beyond float32 and the article against the reference: half types, first keys, ALiBi,
- * sinks, scores shown at each stage, output in place of the query. A seeded cross as in
+ * sinks, dropout, scores shown at each stage, output in place of the query. A seeded cross as in
  * test_attention.c. */
 #include "attention_place.h"
 #include "half.h"
@@ -7,6 +7,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     SEEDS = 100,
@@ -27,6 +28,9 @@ static const uint64_t sets_of_uses[] = {
     MHA_USES_SINKS | MHA_USES_MASK,
     MHA_USES_SINKS | MHA_USES_CAUSAL,
     MHA_USES_BIAS,
+    MHA_USES_DROPOUT,
+    MHA_USES_DROPOUT | MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT | MHA_USES_SINKS,
+    MHA_USES_DROPOUT | MHA_USES_MASK | MHA_USES_KEY_LENGTHS,
     MHA_USES_BIAS | MHA_USES_MASK | MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT |
         MHA_USES_KEY_LENGTHS | MHA_USES_KEY_LENGTHS_PER_QUERY | MHA_USES_KEY_STARTS |
         MHA_USES_ALIBI | MHA_USES_SINKS,
@@ -79,6 +83,8 @@ static void pick_options(mha_attention_desc *desc, uint64_t seed)
         desc->bias_broadcast = (unsigned)compare_pick(seed, 17, 16);
     if (uses & MHA_USES_MASK)
         desc->mask_broadcast = (unsigned)compare_pick(seed, 18, 16);
+    if (uses & MHA_USES_DROPOUT)
+        desc->dropout_p = compare_pick(seed, 27, 2) ? 0.1f : 0.5f;
     desc->scores_stage = (mha_scores_stage)compare_pick(seed, 19, 3);
     desc->softcap = compare_pick(seed, 20, 3) ? 0 : 2.5f;
 }
@@ -207,5 +213,53 @@ Test(attention_wide, an_output_is_rounded_once_to_even)
         check_rounded_once(&d, MHA_FLOAT16, way);
         check_rounded_once(&d, MHA_BFLOAT16, way);
     }
+    device_close(&d);
+}
+
+/* All scores are equal and value is the unit matrix, so the output shows what was dropped, which is
+ * what the reference says exactly, whatever path, tiling and first key. */
+static void check_dropped(device *d, size_t way, size_t query_len, size_t window, uint32_t offset)
+{
+    enum {
+        KEYS = 37
+    };
+    const attention_case given = {
+        .desc = { ATTENTION_SIZES(2, 4, query_len, KEYS, 1), .kv_heads = 2, .value_dim = KEYS,
+                  .uses = MHA_USES_DROPOUT | MHA_USES_WINDOW_LEFT, .diagonal = MHA_BOTTOM_RIGHT,
+                  .window_left = window, .dropout_p = 0.375f },
+        .seed = 97
+    };
+    const attention_case c = attention_by_way(&given, way);
+    attention_data *data = attention_data_new(&c);
+    const mha_attention_desc *desc = &data->desc;
+    data->dropout_offset = offset;
+    memset(data->query, 0, 2 * 4 * query_len * sizeof(float));
+    for (size_t n = 0; n < 2 * 2 * KEYS * KEYS; n++)
+        data->value[n] = n / KEYS % KEYS == n % KEYS;
+    attention_data_see(data);
+    attention_run(d, data);
+    const reference_args args = { .dropout_p = desc->dropout_p,
+                                  .dropout_seed = data->dropout_seed,
+                                  .dropout_offset = offset };
+    for (size_t n = 0; n < 2 * 4 * query_len * KEYS; n++) {
+        const size_t j = n % KEYS, i = n / KEYS % query_len, h = n / KEYS / query_len % 4;
+        const size_t b = n / KEYS / query_len / 4;
+        const bool kept = data->seen[n] && reference_dropout(&args, 4, b, h, i, j) > 0;
+        cr_assert_eq(data->output[n] > 0, kept, "%s: batch %zu head %zu query %zu key %zu is %g",
+                     data->name, b, h, i, j, (double)data->output[n]);
+    }
+    attention_data_free(data);
+}
+
+Test(attention_wide, dropout_drops_the_same_everywhere)
+{
+    device d;
+    device_open(&d);
+    for (size_t way = 0; way < ATTENTION_ALL_WAYS; way++)
+        for (size_t n = 0; n < 2; n++) {
+            const size_t query_len = n ? 3 : 33;
+            check_dropped(&d, way, query_len, 36, 0);
+            check_dropped(&d, way, query_len, 9, UINT32_MAX);
+        }
     device_close(&d);
 }
