@@ -304,7 +304,8 @@ typedef enum mha_path {
                          * and many keys; query heads that share a key head go over it together */
 } mha_path;
 
-/* How the streaming path lays out its work. */
+/* How the library's own kernels lay out their work: attend on the streaming path, the two products
+ * on the composed one. */
 typedef enum mha_tiling {
     MHA_TILING_DEFAULT = 0, /* by the kind of device */
     MHA_TILING_CPU = 1,     /* a work-item by itself, its vector lanes the queries */
@@ -319,9 +320,10 @@ typedef enum mha_scores_stage {
     MHA_SCORES_BIASED = 2  /* after bias and ALiBi; -inf at excluded keys */
 } mha_scores_stage;
 
-/* Who multiplies matrices. */
+/* Who multiplies matrices. The library has a kernel for CPUs, which makes blocks of registers and
+ * packs the second factor, and one for all devices, which makes 32 x 32 tiles in local memory. */
 typedef enum mha_gemm_by {
-    MHA_GEMM_DEFAULT = 0, /* the library chooses */
+    MHA_GEMM_DEFAULT = 0, /* on a CPU the library's kernel for it, elsewhere CLBlast */
     MHA_GEMM_CLBLAST = 1,
     MHA_GEMM_KERNEL = 2 /* the library's own kernels: no memory besides the workspace */
 } mha_gemm_by;
@@ -481,7 +483,8 @@ typedef struct mha_layer_desc {
     size_t value_width;  /* 0: key_width */
     size_t output_width; /* 0: query_width, or heads * value_dim with MHA_LAYER_MERGED_OUTPUT */
     unsigned flags;
-    mha_gemm_by projection; /* who does the projections */
+    mha_gemm_by projection; /* who does the projections; on a CPU the kernel for it, from weights
+                             * that mha_layer_load has packed, whatever attention.tiling says */
 } mha_layer_desc;
 
 /* Matrices are [1][1][rows][columns] tensors: strides[2] is the row stride, all 0 is packed. The

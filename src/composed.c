@@ -14,9 +14,10 @@
 
 typedef struct composed {
     mha_attention_desc desc;
-    bool clblast_scores, clblast_values; /* else the library's kernels, from any strides */
+    bool product_scores, product_values; /* by gemm; else by scores and weigh, from any strides */
     mha_gemm_stage scores_gemm, values_gemm;
     mha_kernel scores, weigh;
+    bool copies_query, copies_key, copies_value, copies_output; /* or may have to */
     /* Copies, from and to their types. */
     mha_kernel split_query, split_key_value, merge, copy_probs;
     mha_softmax_stage softmax;
@@ -30,68 +31,83 @@ static size_t bytes_of(size_t a, size_t b, size_t c, size_t d)
     return a * b * c * d * sizeof(float); /* mha_shape_resolve has checked these products */
 }
 
-/* CLBlast multiplies unless the caller says otherwise: tuned on GPUs, and on PoCL no slower than
- * the library's tiles at any size tried (4 x 6 to 512 x 512 scores). It has no product of no terms.
- */
-static bool uses_clblast_scores(const mha_attention_desc *desc)
+/* Query heads that share a key head are rows of one product: [heads / kv_heads * query_len]. */
+static mha_gemm_shape shape_of_scores(const mha_attention_desc *desc)
+{
+    return (mha_gemm_shape){
+        .batch = desc->batch * desc->kv_heads,
+        .m = desc->heads / desc->kv_heads * desc->query_len,
+        .n = desc->key_len,
+        .k = desc->head_dim,
+        .transpose_b = true,
+        .alpha = desc->scale,
+        .by = desc->gemm,
+        .tiling = desc->tiling,
+    };
+}
+
+static mha_gemm_shape shape_of_values(const mha_attention_desc *desc)
+{
+    mha_gemm_shape shape = shape_of_scores(desc);
+    shape.n = desc->value_dim;
+    shape.k = desc->key_len;
+    shape.transpose_b = false;
+    shape.alpha = 1;
+    return shape;
+}
+
+/* Products as gemm does them are many times as fast as scores and weigh on a CPU, and no slower
+ * elsewhere. But its tiles are theirs, without their strides. And it takes no rows past an int. */
+static bool multiplies_scores(const mha_context *context, const mha_attention_desc *desc)
 {
     const size_t group = desc->heads / desc->kv_heads;
     const bool is_tall = desc->query_len && group > INT_MAX / 2 / desc->query_len;
-    return desc->key_len && desc->gemm != MHA_GEMM_KERNEL && !is_tall;
+    const mha_gemm_shape shape = shape_of_scores(desc);
+    const char *reason;
+    return desc->key_len && !is_tall &&
+           mha_gemm_choose(context, &shape, &reason) != MHA_GEMM_WAY_TILES;
 }
 
 /* A product cannot skip a key for one query and count it for another: 0 * NaN is NaN. */
-static bool uses_clblast_values(const mha_attention_desc *desc)
+static bool multiplies_values(const mha_context *context, const mha_attention_desc *desc)
 {
-    return uses_clblast_scores(desc) && !(desc->uses & MHA_EXCLUDES_BY_QUERY);
+    return multiplies_scores(context, desc) && !(desc->uses & MHA_EXCLUDES_BY_QUERY);
 }
 
-/* Who is not float32, or not one matrix a head as CLBlast needs it, is copied to the workspace. */
-static bool may_copy_query(const mha_attention_desc *desc)
-{
-    return uses_clblast_scores(desc) || desc->type != MHA_FLOAT32;
-}
-
-static bool may_copy_key(const mha_attention_desc *desc)
-{
-    return uses_clblast_scores(desc) || desc->key_value_type != MHA_FLOAT32;
-}
-
-static bool may_copy_value(const mha_attention_desc *desc)
-{
-    return uses_clblast_values(desc) || desc->key_value_type != MHA_FLOAT32;
-}
-
-static bool may_copy_output(const mha_attention_desc *desc)
-{
-    return uses_clblast_values(desc) || desc->output_type != MHA_FLOAT32;
-}
-
-static size_t lay_out(composed *path, const mha_attention_desc *desc)
+/* Who multiplies, and where things lie. What is not float32, or not one matrix a head as a product
+ * needs it, is copied to the workspace. */
+static void lay_out(composed *path, const mha_context *context, const mha_attention_desc *desc)
 {
     const size_t b = desc->batch;
+    path->desc = *desc;
+    path->product_scores = multiplies_scores(context, desc);
+    path->product_values = multiplies_values(context, desc);
+    path->copies_query = path->product_scores || desc->type != MHA_FLOAT32;
+    path->copies_key = path->product_scores || desc->key_value_type != MHA_FLOAT32;
+    path->copies_value = path->product_values || desc->key_value_type != MHA_FLOAT32;
+    path->copies_output = path->product_values || desc->output_type != MHA_FLOAT32;
     size_t end = 0;
-    if (may_copy_query(desc))
+    if (path->copies_query)
         path->query =
             mha_layout_add(&end, bytes_of(b, desc->heads, desc->query_len, desc->head_dim));
-    if (may_copy_key(desc))
+    if (path->copies_key)
         path->key =
             mha_layout_add(&end, bytes_of(b, desc->kv_heads, desc->key_len, desc->head_dim));
-    if (may_copy_value(desc))
+    if (path->copies_value)
         path->value =
             mha_layout_add(&end, bytes_of(b, desc->kv_heads, desc->key_len, desc->value_dim));
-    if (may_copy_output(desc))
+    if (path->copies_output)
         path->output =
             mha_layout_add(&end, bytes_of(b, desc->heads, desc->query_len, desc->value_dim));
     path->probs = mha_layout_add(&end, bytes_of(b, desc->heads, desc->query_len, desc->key_len));
-    return end;
+    path->needs.region_bytes = end;
 }
 
 static size_t stores(const mha_context *context, const mha_attention_desc *desc)
 {
-    (void)context;
-    composed layout;
-    return lay_out(&layout, desc);
+    composed layout = { 0 };
+    lay_out(&layout, context, desc);
+    return layout.needs.region_bytes;
 }
 
 static bool can(const mha_context *context, const mha_attention_desc *desc, mha_text *why_not)
@@ -130,50 +146,30 @@ static void destroy(void *given)
     free(path);
 }
 
-/* Query heads that share a key head are rows of one product: [heads / kv_heads * query_len]. */
 static mha_status set_up_scores(composed *path, mha_context *context)
 {
-    const mha_attention_desc *desc = &path->desc;
-    if (!path->clblast_scores)
-        return mha_scores_setup(&path->scores, context);
-    const mha_gemm_shape shape = {
-        .batch = desc->batch * desc->kv_heads,
-        .m = desc->heads / desc->kv_heads * desc->query_len,
-        .n = desc->key_len,
-        .k = desc->head_dim,
-        .transpose_b = true,
-        .alpha = desc->scale,
-        .by = MHA_GEMM_CLBLAST,
-    };
-    return mha_gemm_setup(&path->scores_gemm, context, &shape);
+    const mha_gemm_shape shape = shape_of_scores(&path->desc);
+    return path->product_scores ? mha_gemm_setup(&path->scores_gemm, context, &shape)
+                                : mha_scores_setup(&path->scores, context);
 }
 
 static mha_status set_up_values(composed *path, mha_context *context)
 {
-    const mha_attention_desc *desc = &path->desc;
-    if (!path->clblast_values)
-        return mha_weigh_setup(&path->weigh, context);
-    const mha_gemm_shape shape = {
-        .batch = desc->batch * desc->kv_heads,
-        .m = desc->heads / desc->kv_heads * desc->query_len,
-        .n = desc->value_dim,
-        .k = desc->key_len,
-        .alpha = 1,
-        .by = MHA_GEMM_CLBLAST,
-    };
-    return mha_gemm_setup(&path->values_gemm, context, &shape);
+    const mha_gemm_shape shape = shape_of_values(&path->desc);
+    return path->product_values ? mha_gemm_setup(&path->values_gemm, context, &shape)
+                                : mha_weigh_setup(&path->weigh, context);
 }
 
 static mha_status set_up_copies(composed *path, mha_context *context)
 {
     const mha_attention_desc *desc = &path->desc;
     mha_status status = MHA_OK;
-    if (may_copy_query(desc))
+    if (path->copies_query)
         status = mha_heads_setup(&path->split_query, context, desc->type, MHA_FLOAT32);
-    if (!status && (may_copy_key(desc) || may_copy_value(desc)))
+    if (!status && (path->copies_key || path->copies_value))
         status =
             mha_heads_setup(&path->split_key_value, context, desc->key_value_type, MHA_FLOAT32);
-    if (!status && may_copy_output(desc))
+    if (!status && path->copies_output)
         status = mha_heads_setup(&path->merge, context, MHA_FLOAT32, desc->output_type);
     if (!status && desc->uses & MHA_USES_PROBS)
         status = mha_heads_setup(&path->copy_probs, context, MHA_FLOAT32, desc->scores_type);
@@ -186,10 +182,7 @@ static mha_status create(void **out, mha_context *context, const mha_attention_d
     *out = path;
     if (!path)
         return mha_log_fail(&context->log, MHA_OUT_OF_HOST_MEMORY, "no host memory for a path");
-    path->desc = *desc;
-    path->clblast_scores = uses_clblast_scores(desc);
-    path->clblast_values = uses_clblast_values(desc);
-    path->needs.region_bytes = lay_out(path, desc);
+    lay_out(path, context, desc);
     mha_status status = set_up_scores(path, context);
     if (!status)
         status = mha_softmax_setup(&path->softmax, context, desc);
@@ -213,18 +206,20 @@ static void explain(const void *given, mha_text *text)
     const composed *path = given;
     const mha_attention_desc *desc = &path->desc;
     const char *why = desc->key_len ? "as asked" : "there are no keys";
-    if (path->clblast_scores)
-        mha_text_add(text, "scores: CLBlast, after copying query and key where their heads are not "
-                           "one matrix each\n");
+    if (path->product_scores)
+        mha_text_add(text,
+                     "scores: %s, %s, after copying query and key where their heads are not one "
+                     "matrix each\n",
+                     mha_gemm_way_name(path->scores_gemm.way), path->scores_gemm.reason);
     else
         mha_text_add(text, "scores: kernel scores_tile, from any strides: %s\n", why);
     mha_text_add(text, "softmax: kernel softmax_rows, %zu work-items a row\n", path->softmax.group);
-    if (path->clblast_values)
-        mha_text_add(text, "probs value: CLBlast%s\n",
+    if (path->product_values)
+        mha_text_add(text, "probs value: %s%s\n", mha_gemm_way_name(path->values_gemm.way),
                      desc->uses & (MHA_USES_KEY_LENGTHS | MHA_USES_APPEND)
                          ? ", after copying value with zeros where no query may see it"
                          : "");
-    else if (path->clblast_scores)
+    else if (path->product_scores)
         mha_text_add(text, "probs value: kernel weigh_tile, because a product cannot skip a key "
                            "that only some queries may see\n");
     else
@@ -266,20 +261,20 @@ typedef struct gathered {
     size_t shape[4];
     size_t group;  /* heads that are rows of one matrix */
     size_t region; /* for the copy */
-    bool by_clblast;
+    bool by_product;
     const mha_bound_lengths *starts; /* before them, or from the lengths on, a copy holds zeros */
     mha_key_counts lengths;
 } gathered;
 
 /* Puts the tensor where and how the product can read it: in place, or a copy in the workspace.
- * Writes the view, and the matrices if it is for CLBlast. */
+ * Writes the view, and the matrices if it is for a product. */
 static mha_status gather(mha_run *run, const gathered *from, mha_view *view, mha_operand *matrices)
 {
     const size_t *shape = from->shape;
     const bool must_copy =
         from->type != MHA_FLOAT32 || (from->starts && from->starts->buffer) || from->lengths.buffer;
     *view = *from->view;
-    if (!must_copy && !from->by_clblast)
+    if (!must_copy && !from->by_product)
         return MHA_OK;
     if (!must_copy &&
         as_matrices(matrices, view, shape[0], shape[1], from->group, shape[2], shape[3]))
@@ -313,7 +308,7 @@ static mha_status enqueue_scores(composed *path, mha_run *run, const mha_bound *
         .shape = { desc->batch, desc->heads, bound->query_len, desc->head_dim },
         .group = group,
         .region = region + path->query,
-        .by_clblast = path->clblast_scores,
+        .by_product = path->product_scores,
     };
     const gathered key = {
         .stage = "split key",
@@ -323,7 +318,7 @@ static mha_status enqueue_scores(composed *path, mha_run *run, const mha_bound *
         .shape = { desc->batch, desc->kv_heads, bound->key_len, desc->head_dim },
         .group = 1,
         .region = region + path->key,
-        .by_clblast = path->clblast_scores,
+        .by_product = path->product_scores,
     };
     mha_bound from = *bound;
     mha_gemm_launch_args args = {
@@ -337,7 +332,7 @@ static mha_status enqueue_scores(composed *path, mha_run *run, const mha_bound *
     if (!status)
         status = gather(run, &key, &from.key, &args.b);
     mha_run_will_write(run, output);
-    if (!status && path->clblast_scores)
+    if (!status && path->product_scores)
         status = mha_gemm_launch(&path->scores_gemm, run, "scores", &args);
     else if (!status)
         status = mha_scores_launch(&path->scores, run, desc, &from, scores->buffer, scores->offset);
@@ -359,10 +354,10 @@ static mha_status enqueue_values(composed *path, mha_run *run, const mha_bound *
         .shape = { desc->batch, desc->kv_heads, bound->key_len, desc->value_dim },
         .group = 1,
         .region = region + path->value,
-        .by_clblast = path->clblast_values,
+        .by_product = path->product_values,
         /* The library's kernel skips what is excluded. */
-        .starts = path->clblast_values ? &bound->key_starts : NULL,
-        .lengths = path->clblast_values ? mha_bind_key_counts(desc, bound) : (mha_key_counts){ 0 },
+        .starts = path->product_values ? &bound->key_starts : NULL,
+        .lengths = path->product_values ? mha_bind_key_counts(desc, bound) : (mha_key_counts){ 0 },
     };
     mha_bound from = *bound;
     mha_gemm_launch_args args = {
@@ -374,7 +369,7 @@ static mha_status enqueue_values(composed *path, mha_run *run, const mha_bound *
     };
     const bool in_place =
         desc->output_type == MHA_FLOAT32 &&
-        (!path->clblast_values ||
+        (!path->product_values ||
          as_matrices(&args.c, &bound->output, output[0], output[1], group, output[2], output[3]));
     if (!in_place) {
         from.output = mha_bind_packed(run->workspace, region + path->output, output);
@@ -384,7 +379,7 @@ static mha_status enqueue_values(composed *path, mha_run *run, const mha_bound *
     /* An output in the workspace, a layer's on its way to W_o, has no root. */
     const char *name = bound->output.root ? "output" : NULL;
     mha_run_will_write(run, in_place ? name : NULL);
-    if (!status && path->clblast_values)
+    if (!status && path->product_values)
         status = mha_gemm_launch(&path->values_gemm, run, "probs value", &args);
     else if (!status)
         status = mha_weigh_launch(&path->weigh, run, desc, &from, probs, probs_offset);

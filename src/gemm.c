@@ -1,4 +1,4 @@
-/* Matrix products: the only door to CLBlast, and the library's own kernel beside it. */
+/* Matrix products: the only door to CLBlast, and to the library's own kernels beside it. */
 #include "gemm.h"
 
 #include "grid.h"
@@ -127,15 +127,25 @@ static void fold_batches(const mha_gemm_shape *shape, mha_gemm_launch_args *args
     }
 }
 
-static mha_gemm_by choose(mha_gemm_stage *gemm)
+mha_gemm_way mha_gemm_choose(const mha_context *context, const mha_gemm_shape *shape,
+                             const char **reason)
 {
-    const mha_gemm_shape *shape = &gemm->shape;
-    if (!shape->k) {
-        gemm->reason = "a sum of no terms needs no CLBlast";
-        return MHA_GEMM_KERNEL;
+    const bool wants_cpu = shape->tiling == MHA_TILING_DEFAULT
+                               ? (context->device.type & CL_DEVICE_TYPE_CPU) != 0
+                               : shape->tiling == MHA_TILING_CPU;
+    const mha_gemm_way own =
+        wants_cpu && mha_gemm_cpu_can(context, shape) ? MHA_GEMM_WAY_CPU : MHA_GEMM_WAY_TILES;
+    *reason = "as asked";
+    if (!shape->k && shape->by != MHA_GEMM_KERNEL) {
+        *reason = "a sum of no terms needs no CLBlast";
+        return own;
     }
-    gemm->reason = shape->by == MHA_GEMM_DEFAULT ? "the default" : "as asked";
-    return shape->by == MHA_GEMM_DEFAULT ? MHA_GEMM_CLBLAST : shape->by;
+    if (shape->by != MHA_GEMM_DEFAULT)
+        return shape->by == MHA_GEMM_CLBLAST ? MHA_GEMM_WAY_CLBLAST : own;
+    *reason = own == MHA_GEMM_WAY_CPU ? "the default on a CPU"
+              : wants_cpu             ? "the default on a CPU with little local memory"
+                                      : "the default on a device that is no CPU";
+    return own == MHA_GEMM_WAY_CPU ? own : MHA_GEMM_WAY_CLBLAST;
 }
 
 static mha_status set_up_clblast(mha_gemm_stage *gemm, mha_context *context)
@@ -160,13 +170,15 @@ static mha_status set_up_clblast(mha_gemm_stage *gemm, mha_context *context)
 mha_status mha_gemm_setup(mha_gemm_stage *gemm, mha_context *context, const mha_gemm_shape *shape)
 {
     *gemm = (mha_gemm_stage){ .shape = *shape };
-    gemm->shape.by = choose(gemm);
+    gemm->way = mha_gemm_choose(context, shape, &gemm->reason);
     mha_status status = MHA_OK;
     if (!shape->batch || !shape->m || !shape->n)
         return MHA_OK; /* nothing is ever launched */
-    if (gemm->shape.by == MHA_GEMM_CLBLAST)
+    if (gemm->way == MHA_GEMM_WAY_CPU)
+        status = mha_gemm_cpu_setup(&gemm->cpu, context, shape);
+    else if (gemm->way == MHA_GEMM_WAY_CLBLAST)
         status = set_up_clblast(gemm, context);
-    if (!status)
+    if (!status && gemm->way != MHA_GEMM_WAY_CPU)
         status = mha_context_kernel(context, &gemm->tile, "gemm", "", "gemm_tile");
     if (status)
         mha_gemm_release(gemm);
@@ -175,8 +187,20 @@ mha_status mha_gemm_setup(mha_gemm_stage *gemm, mha_context *context, const mha_
 
 void mha_gemm_release(mha_gemm_stage *gemm)
 {
+    mha_gemm_cpu_release(&gemm->cpu);
     mha_kernel_release(&gemm->tile);
     mha_kernel_release(&gemm->fill_bias);
+}
+
+size_t mha_gemm_pack_bytes(const mha_gemm_stage *gemm)
+{
+    return mha_gemm_cpu_pack_bytes(&gemm->cpu, &gemm->shape);
+}
+
+mha_status mha_gemm_pack_launch(const mha_gemm_stage *gemm, mha_run *run, const char *stage,
+                                const mha_view *from, cl_mem to)
+{
+    return mha_gemm_cpu_pack(&gemm->cpu, run, stage, &gemm->shape, from, to);
 }
 
 static mha_status launch_tile(mha_gemm_stage *gemm, mha_run *run, const char *stage,
@@ -268,7 +292,9 @@ mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage
 {
     mha_gemm_launch_args args = *given;
     fold_batches(&gemm->shape, &args);
-    if (gemm->shape.by == MHA_GEMM_KERNEL || !suits_clblast(&gemm->shape, &args))
+    if (gemm->way == MHA_GEMM_WAY_CPU)
+        return mha_gemm_cpu_launch(&gemm->cpu, run, stage, &gemm->shape, &args);
+    if (gemm->way == MHA_GEMM_WAY_TILES || !suits_clblast(&gemm->shape, &args))
         return launch_tile(gemm, run, stage, &args);
 
     if (gemm->shape.bias) {
@@ -292,7 +318,10 @@ mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage
     return status;
 }
 
-const char *mha_gemm_by_name(const mha_gemm_stage *gemm)
+const char *mha_gemm_way_name(mha_gemm_way way)
 {
-    return gemm->shape.by == MHA_GEMM_CLBLAST ? "CLBlast" : "the library's kernel";
+    static const char *const names[] = { [MHA_GEMM_WAY_CLBLAST] = "CLBlast",
+                                         [MHA_GEMM_WAY_TILES] = "the library's tiles",
+                                         [MHA_GEMM_WAY_CPU] = "the library's CPU kernel" };
+    return names[way];
 }

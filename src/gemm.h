@@ -1,49 +1,46 @@
-/* Matrix products: the only door to CLBlast, and the library's own kernel beside it. */
+/* Matrix products: the only door to CLBlast, and to the library's own kernels beside it. */
 #ifndef MHA_GEMM_H
 #define MHA_GEMM_H
 
-#include "run.h"
+#include "gemm_cpu.h"
+#include "product.h"
 
-/* What a product is made for. m, n, k and batch are the largest of any launch. */
-typedef struct mha_gemm_shape {
-    size_t batch, m, n, k;
-    bool transpose_a, transpose_b; /* stored [k][m], [n][k] */
-    bool bias;                     /* needs beta 0 */
-    bool shared_b;                 /* one B for all batches: they may become one taller product */
-    float alpha, beta;
-    mha_gemm_by by; /* MHA_GEMM_DEFAULT is resolved by mha_gemm_setup */
-} mha_gemm_shape;
+/* Who multiplies. */
+typedef enum mha_gemm_way {
+    MHA_GEMM_WAY_CLBLAST,
+    MHA_GEMM_WAY_TILES, /* cl/gemm.cl: a work-group a tile, on every device */
+    MHA_GEMM_WAY_CPU    /* cl/gemm_cpu.cl */
+} mha_gemm_way;
 
 typedef struct mha_gemm_stage {
     mha_gemm_shape shape;
-    mha_kernel tile;      /* by MHA_GEMM_KERNEL, and for strides that CLBlast does not take */
-    mha_kernel fill_bias; /* by MHA_GEMM_CLBLAST, where there is a bias */
-    size_t temp_bytes;    /* of the workspace, from its very start: CLBlast takes no offset there */
-    const char *reason;   /* why this one multiplies, as the end of a sentence */
+    mha_gemm_way way;
+    const char *reason;     /* why this one multiplies, as the end of a sentence */
+    mha_gemm_cpu_stage cpu; /* by MHA_GEMM_WAY_CPU */
+    mha_kernel tile;        /* by MHA_GEMM_WAY_TILES, and for strides that CLBlast does not take */
+    mha_kernel fill_bias;   /* by MHA_GEMM_WAY_CLBLAST, where there is a bias */
+    size_t temp_bytes; /* of the workspace, from its very start: CLBlast takes no offset there */
 } mha_gemm_stage;
+
+/* Who would multiply, and in *reason why. */
+mha_gemm_way mha_gemm_choose(const mha_context *context, const mha_gemm_shape *shape,
+                             const char **reason);
 
 /* Chooses, builds and warms up. On failure the stage is released. */
 mha_status mha_gemm_setup(mha_gemm_stage *gemm, mha_context *context, const mha_gemm_shape *shape);
 void mha_gemm_release(mha_gemm_stage *gemm);
 
-/* One matrix a batch. Elements. batch 0: shared (a and b). */
-typedef struct mha_operand {
-    cl_mem buffer;
-    size_t offset;
-    size_t row;
-    size_t batch;
-} mha_operand;
-
-typedef struct mha_gemm_launch_args {
-    size_t batch, m, n, k; /* none 0, but k may be for MHA_GEMM_KERNEL */
-    mha_operand a, b, c;
-    mha_operand bias; /* buffer and offset */
-} mha_gemm_launch_args;
+/* Of a B that is packed ahead. 0: who multiplies reads it as it is; otherwise every launch takes
+ * for B the buffer, with offset 0, that mha_gemm_pack_launch has filled. */
+size_t mha_gemm_pack_bytes(const mha_gemm_stage *gemm);
+/* `from` is [1][1][k][n] by any strides. */
+mha_status mha_gemm_pack_launch(const mha_gemm_stage *gemm, mha_run *run, const char *stage,
+                                const mha_view *from, cl_mem to);
 
 mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage,
                            const mha_gemm_launch_args *args);
 
-/* "CLBlast" or "the library's kernel". */
-const char *mha_gemm_by_name(const mha_gemm_stage *gemm);
+/* "CLBlast", "the library's tiles" or "the library's CPU kernel". */
+const char *mha_gemm_way_name(mha_gemm_way way);
 
 #endif

@@ -244,7 +244,7 @@ size_t mha_layer_explain(const mha_layer *layer, char *text, size_t capacity)
     for (int i = 0; i < NUM_PROJECTIONS; i++) {
         const mha_projection *p = &layer->projections[i];
         if (layer->exists[i])
-            mha_text_add(&out, "%s: %s, %s\n", p->desc.stage, mha_gemm_by_name(&p->gemm),
+            mha_text_add(&out, "%s: %s, %s\n", p->desc.stage, mha_gemm_way_name(p->gemm.way),
                          p->gemm.reason);
     }
     const size_t used = out.length < out.capacity ? out.length : out.capacity;

@@ -24,15 +24,14 @@ static mha_status check_sizes(const mha_context *context, const mha_projection_d
     return MHA_OK;
 }
 
-static mha_status make_buffer(const mha_context *context, cl_mem *out, size_t elements,
+static mha_status make_buffer(const mha_context *context, cl_mem *out, size_t bytes,
                               const char *name)
 {
     cl_int error = CL_SUCCESS;
-    *out = clCreateBuffer(context->cl, CL_MEM_READ_WRITE, elements * sizeof(float), NULL, &error);
+    *out = clCreateBuffer(context->cl, CL_MEM_READ_WRITE, bytes, NULL, &error);
     if (!*out)
         return mha_log_fail(&context->log, error,
-                            "clCreateBuffer of %zu bytes for weights of %s failed",
-                            elements * sizeof(float), name);
+                            "clCreateBuffer of %zu bytes for weights of %s failed", bytes, name);
     return MHA_OK;
 }
 
@@ -50,14 +49,18 @@ mha_status mha_projection_setup(mha_projection *projection, mha_context *context
         .k = desc->in,
         .bias = desc->has_bias,
         .shared_b = true,
+        .packed_b = true,
         .alpha = 1,
         .by = desc->by,
     };
     status = mha_gemm_setup(&projection->gemm, context, &shape);
+    const size_t packed = mha_gemm_pack_bytes(&projection->gemm);
+    const size_t bytes = packed ? packed : desc->in * desc->out * sizeof(float);
     if (!status)
-        status = make_buffer(context, &projection->weight, desc->in * desc->out, desc->name);
+        status = make_buffer(context, &projection->weight, bytes, desc->name);
     if (!status && desc->has_bias)
-        status = make_buffer(context, &projection->bias, desc->out, desc->bias_name);
+        status =
+            make_buffer(context, &projection->bias, desc->out * sizeof(float), desc->bias_name);
     return mha_context_note(context, status);
 }
 
@@ -105,7 +108,10 @@ mha_status mha_projection_load(mha_projection *projection, mha_run *run, const m
         matrix.from.strides[2] = weight->strides[3];
         matrix.from.strides[3] = weight->strides[2];
     }
-    mha_status status = mha_heads_launch(copy, run, "load weights", &matrix);
+    const bool packs = mha_gemm_pack_bytes(&projection->gemm) > 0;
+    mha_status status = packs ? mha_gemm_pack_launch(&projection->gemm, run, "load weights",
+                                                     &matrix.from, projection->weight)
+                              : mha_heads_launch(copy, run, "load weights", &matrix);
     if (status || !desc->has_bias)
         return status;
     mha_heads_copy row = { .shape = { 1, 1, 1, desc->out }, .from = *bias };

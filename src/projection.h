@@ -20,8 +20,9 @@ typedef struct mha_projection_desc {
 typedef struct mha_projection {
     mha_projection_desc desc;
     mha_gemm_stage gemm;
-    cl_mem weight; /* [in][out], whatever order the caller has: turned once, at load */
-    cl_mem bias;   /* [out], or NULL */
+    cl_mem
+        weight;  /* packed for the product, or [in][out]: whatever the caller has, once, at load */
+    cl_mem bias; /* [out], or NULL */
 } mha_projection;
 
 /* Checks sizes, allocates the weights, builds. On failure the caller releases. `who` is the public
@@ -34,7 +35,7 @@ void mha_projection_release(mha_projection *projection);
 mha_status mha_projection_bind(const mha_projection *projection, const mha_run *run,
                                const char *who, const mha_tensor *weight, const mha_tensor *bias,
                                mha_view *weight_view, mha_view *bias_view);
-/* Copies them; `copy` is the heads stage's kernel. */
+/* Copies or packs them; `copy` is the heads stage's kernel. */
 mha_status mha_projection_load(mha_projection *projection, mha_run *run, const mha_kernel *copy,
                                const mha_view *weight, const mha_view *bias);
 

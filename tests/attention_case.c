@@ -38,6 +38,7 @@ attention_case attention_by_way(const attention_case *given, size_t way)
         { .path = MHA_PATH_DEFAULT },
         { .path = MHA_PATH_COMPOSED, .gemm = MHA_GEMM_CLBLAST },
         { .path = MHA_PATH_COMPOSED, .gemm = MHA_GEMM_KERNEL },
+        { .path = MHA_PATH_COMPOSED, .gemm = MHA_GEMM_KERNEL, .tiling = MHA_TILING_GPU },
         { .path = MHA_PATH_STREAMING, .tiling = MHA_TILING_CPU },
         { .path = MHA_PATH_STREAMING, .tiling = MHA_TILING_GPU },
         { .path = MHA_PATH_DECODE },

@@ -39,8 +39,8 @@ typedef struct attention_case {
  * which takes seconds. They return no probs and no scores: these bits are taken away from the case.
  */
 enum {
-    ATTENTION_WAYS = 3,
-    ATTENTION_ALL_WAYS = 6
+    ATTENTION_WAYS = 4,
+    ATTENTION_ALL_WAYS = 7
 };
 attention_case attention_by_way(const attention_case *given, size_t way);
 

@@ -70,6 +70,13 @@ void device_open(device *d)
     cr_assert_eq(error, CL_SUCCESS, "no queue: %s", mha_status_name(error));
 }
 
+bool device_is_cpu(const device *d)
+{
+    mha_device_info info;
+    cr_assert_eq(mha_context_info(d->context, &info), MHA_OK);
+    return info.type & CL_DEVICE_TYPE_CPU;
+}
+
 void device_close(device *d)
 {
     if (!d->context)

@@ -37,6 +37,8 @@ typedef struct device {
 
 /* The default device. Programs are kept in a folder of the build, so that later tests find them. */
 void device_open(device *d);
+/* Whether it is a CPU, for which the library has kernels of its own. */
+bool device_is_cpu(const device *d);
 /* Forgets, and releases all. Accepts what device_open has not filled, if it is all 0. */
 void device_close(device *d);
 /* For a context of one's own that logs to `d`, which must be open and stay. */

@@ -16,7 +16,8 @@ static void *allocate(size_t count, size_t size)
 
 gemm_case gemm_case_pick(uint64_t seed, mha_gemm_by by)
 {
-    static const size_t sizes[] = { 1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130 };
+    static const size_t sizes[] = { 1,  2,  3,  5,  6,  7,  15, 16,  17,  31,
+                                    32, 33, 63, 64, 65, 95, 97, 129, 130, 257 };
     static const float alphas[] = { 0, 1, 0.75f, -2 };
     static const float betas[] = { 0, 0, 1, -0.5f };
     const size_t num_sizes = sizeof sizes / sizeof sizes[0];

@@ -33,6 +33,7 @@ typedef struct stages_case {
     const char *explain; /* the first words of its lines, one a line */
 } stages_case;
 
+#define BY_TILES .gemm = MHA_GEMM_KERNEL, .tiling = MHA_TILING_GPU
 #define BY_KERNELS "scores: scores_tile\nsoftmax: softmax_rows\nprobs value: weigh_tile\n"
 #define EXPLAIN_KERNELS                                                         \
     "path composed\nscores: kernel scores_tile\nsoftmax: kernel softmax_rows\n" \
@@ -41,24 +42,24 @@ typedef struct stages_case {
     "path composed\nscores: CLBlast\nsoftmax: kernel softmax_rows\nprobs value: CLBlast\n"
 
 static const stages_case stages_cases[] = {
-    { { .desc = { ATTENTION_SIZES(2, 2, 65, 65, 64), .gemm = MHA_GEMM_KERNEL },
-        .layout = LAYOUT_QKV },
+    { { .desc = { ATTENTION_SIZES(2, 2, 65, 65, 64), BY_TILES }, .layout = LAYOUT_QKV },
       BY_KERNELS,
       EXPLAIN_KERNELS },
-    { { .desc = { ATTENTION_SIZES(2, 2, 3, 4, 5), .gemm = MHA_GEMM_KERNEL,
+    { { .desc = { ATTENTION_SIZES(2, 2, 3, 4, 5), BY_TILES,
                   .uses = MHA_USES_KEY_LENGTHS | MHA_USES_KEY_LENGTHS_PER_QUERY } },
       "key lengths: clEnqueueWriteBuffer\nkey lengths per query: clEnqueueWriteBuffer\n" BY_KERNELS,
       EXPLAIN_KERNELS },
-    { { .desc = { ATTENTION_SIZES(2, 2, 3, 4, 5), .gemm = MHA_GEMM_KERNEL, .uses = MHA_USES_PROBS },
+    { { .desc = { ATTENTION_SIZES(2, 2, 3, 4, 5), BY_TILES, .uses = MHA_USES_PROBS },
         .layout = LAYOUT_GAPS },
       "scores: scores_tile\nsoftmax: softmax_rows\ncopy probs: heads_copy\n"
       "probs value: weigh_tile\n",
       EXPLAIN_KERNELS },
-    { { .desc = { ATTENTION_SIZES(2, 2, 3, 4, 5) } },
+    { { .desc = { ATTENTION_SIZES(2, 2, 3, 4, 5), .gemm = MHA_GEMM_CLBLAST } },
       "scores: CLBlastSgemmStridedBatched\nsoftmax: softmax_rows\n"
       "probs value: CLBlastSgemmStridedBatched\n",
       EXPLAIN_CLBLAST },
-    { { .desc = { ATTENTION_SIZES(2, 2, 65, 65, 64) }, .layout = LAYOUT_GAPS },
+    { { .desc = { ATTENTION_SIZES(2, 2, 65, 65, 64), .gemm = MHA_GEMM_CLBLAST },
+        .layout = LAYOUT_GAPS },
       "split query: heads_copy\nsplit key: heads_copy\nscores: CLBlastSgemmStridedBatched\n"
       "softmax: softmax_rows\nsplit value: heads_copy\n"
       "probs value: CLBlastSgemmStridedBatched\nmerge heads: heads_copy\n",
@@ -71,7 +72,8 @@ static const stages_case stages_cases[] = {
       "scores: CLBlastSgemmStridedBatched\nsoftmax: softmax_rows\nprobs value: weigh_tile\n",
       "path composed\nscores: CLBlast\nsoftmax: kernel softmax_rows\n"
       "probs value: kernel weigh_tile, because\n" },
-    { { .desc = { ATTENTION_SIZES(2, 2, 3, 4, 5), .uses = MHA_USES_KEY_LENGTHS } },
+    { { .desc = { ATTENTION_SIZES(2, 2, 3, 4, 5), .uses = MHA_USES_KEY_LENGTHS,
+                  .gemm = MHA_GEMM_CLBLAST } },
       "key lengths: clEnqueueWriteBuffer\nscores: CLBlastSgemmStridedBatched\n"
       "softmax: softmax_rows\nsplit value: heads_copy\n"
       "probs value: CLBlastSgemmStridedBatched\n",
@@ -80,7 +82,36 @@ static const stages_case stages_cases[] = {
     { { .desc = { ATTENTION_SIZES(2, 2, 3, 0, 5), .gemm = MHA_GEMM_CLBLAST } },
       "softmax: softmax_rows\nprobs value: weigh_tile\n",
       EXPLAIN_KERNELS },
-    { { .desc = { ATTENTION_SIZES(0, 2, 3, 4, 5) } }, "", EXPLAIN_CLBLAST },
+    { { .desc = { ATTENTION_SIZES(0, 2, 3, 4, 5), .gemm = MHA_GEMM_CLBLAST } },
+      "",
+      EXPLAIN_CLBLAST },
+};
+
+/* What the library chooses by itself where the device is a CPU. */
+#define EXPLAIN_CPU                                                                           \
+    "path composed\nscores: the library's CPU kernel, the default on a CPU\nsoftmax: kernel " \
+    "softmax_rows\nprobs value: the library's CPU kernel\n"
+
+static const stages_case cpu_cases[] = {
+    { { .desc = { ATTENTION_SIZES(2, 2, 3, 4, 5) } },
+      "scores: gemm_cpu_multiply\nsoftmax: softmax_rows\nprobs value: gemm_cpu_multiply\n",
+      EXPLAIN_CPU },
+    { { .desc = { ATTENTION_SIZES(2, 2, 65, 65, 64) }, .layout = LAYOUT_GAPS },
+      "split query: heads_copy\nsplit key: heads_copy\nscores: gemm_cpu_multiply\n"
+      "softmax: softmax_rows\nsplit value: heads_copy\nprobs value: gemm_cpu_multiply\n"
+      "merge heads: heads_copy\n",
+      EXPLAIN_CPU },
+    { { .desc = { ATTENTION_SIZES(2, 2, 3, 4, 5), .uses = MHA_USES_CAUSAL,
+                  .diagonal = MHA_TOP_LEFT } },
+      "scores: gemm_cpu_multiply\nsoftmax: softmax_rows\nprobs value: weigh_tile\n",
+      "path composed\nscores: the library's CPU kernel\nsoftmax: kernel softmax_rows\n"
+      "probs value: kernel weigh_tile, because\n" },
+    { { .desc = { ATTENTION_SIZES(2, 2, 3, 4, 5), .uses = MHA_USES_KEY_LENGTHS,
+                  .gemm = MHA_GEMM_KERNEL } },
+      "key lengths: clEnqueueWriteBuffer\nscores: gemm_cpu_multiply\n"
+      "softmax: softmax_rows\nsplit value: heads_copy\nprobs value: gemm_cpu_multiply\n",
+      "path composed\nscores: the library's CPU kernel, as asked\nsoftmax: kernel softmax_rows\n"
+      "probs value: the library's CPU kernel, after copying value with zeros\n" },
 };
 
 /* The composed path does these. Another path's reasons for not being it come last. */
@@ -124,25 +155,32 @@ static void check_explain(device *d, const char *name, const stages_case *c)
     mha_attention_destroy(&attention);
 }
 
-Test(attention_calls, stages_and_explain_agree)
+static void check_stages(device *d, const stages_case *cases, size_t count)
 {
-    device d;
-    device_open(&d);
-    for (size_t n = 0; n < sizeof stages_cases / sizeof stages_cases[0]; n++) {
-        const stages_case *c = &stages_cases[n];
+    for (size_t n = 0; n < count; n++) {
+        const stages_case *c = &cases[n];
         stage_list list = { .count = 0 };
         const attention_case given = by_composed(c);
         attention_data *data = attention_data_new(&given);
         attention_data_expect(data);
         data->stage = note_stage;
         data->stage_data = &list;
-        attention_run(&d, data);
+        attention_run(d, data);
         attention_compare(data, NULL);
         cr_expect_str_eq(list.text, c->stages, "case %zu, %s: stages are\n%s", n, data->name,
                          list.text);
-        check_explain(&d, data->name, c);
+        check_explain(d, data->name, c);
         attention_data_free(data);
     }
+}
+
+Test(attention_calls, stages_and_explain_agree)
+{
+    device d;
+    device_open(&d);
+    check_stages(&d, stages_cases, sizeof stages_cases / sizeof stages_cases[0]);
+    if (device_is_cpu(&d))
+        check_stages(&d, cpu_cases, sizeof cpu_cases / sizeof cpu_cases[0]);
     device_close(&d);
 }
 

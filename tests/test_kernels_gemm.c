@@ -1,5 +1,5 @@
-/* The stage of matrix products, by the library's kernel and by CLBlast: what no public call reaches
- * (batches that become one taller product, the row of biases by itself). */
+/* The stage of matrix products, by the library's kernels and by CLBlast: what no public call
+ * reaches (batches that become one taller product, the row of biases by itself). */
 #include "gemm.h"
 
 #include "gemm_case.h"
@@ -18,11 +18,33 @@ static mha_operand operand_of(const mha_matrix *matrix, size_t columns)
                           .batch = matrix->batch_stride };
 }
 
-static void check_gemm(device *d, const gemm_case *c, compare_worst *worst)
+/* How the stage is made, beside what a gemm_case says. */
+typedef struct stage_way {
+    const char *name;
+    mha_gemm_by by;
+    mha_tiling tiling;
+    bool packed_b; /* ahead; B is then one for all batches */
+} stage_way;
+
+static const stage_way ways[] = {
+    { "CLBlast", MHA_GEMM_CLBLAST, MHA_TILING_DEFAULT, false },
+    { "the tiles", MHA_GEMM_KERNEL, MHA_TILING_GPU, false },
+    { "the CPU kernel", MHA_GEMM_KERNEL, MHA_TILING_CPU, false },
+    { "the CPU kernel, packed", MHA_GEMM_KERNEL, MHA_TILING_CPU, true },
+};
+
+enum {
+    CLBLAST,
+    TILES,
+    CPU,
+    CPU_PACKED,
+    NUM_WAYS
+};
+
+static mha_gemm_shape shape_of(const gemm_data *data, const stage_way *way)
 {
-    const mha_gemm_desc *desc = &c->desc;
-    gemm_data *data = gemm_data_new(d, c);
-    const mha_gemm_shape shape = {
+    const mha_gemm_desc *desc = &data->given.desc;
+    return (mha_gemm_shape){
         .batch = data->batch,
         .m = desc->m,
         .n = desc->n,
@@ -30,12 +52,42 @@ static void check_gemm(device *d, const gemm_case *c, compare_worst *worst)
         .transpose_a = desc->flags & MHA_GEMM_TRANSPOSE_A,
         .transpose_b = desc->flags & MHA_GEMM_TRANSPOSE_B,
         .bias = desc->flags & MHA_GEMM_BIAS,
-        .shared_b = c->b_shared,
+        .shared_b = data->given.b_shared,
+        .packed_b = way->packed_b,
         .alpha = desc->alpha != 0 ? desc->alpha : 1,
         .beta = desc->beta,
-        .by = desc->by,
+        .by = way->by,
+        .tiling = way->tiling,
     };
-    const mha_gemm_launch_args args = {
+}
+
+/* B in memory that is full of NaN before: every element of it is to be written. */
+static mha_operand pack(device *d, mha_run *run, const mha_gemm_stage *stage, const mha_operand *b)
+{
+    const mha_gemm_shape *shape = &stage->shape;
+    const bool tb = shape->transpose_b;
+    const size_t bytes = mha_gemm_pack_bytes(stage);
+    cr_assert_geq(bytes, shape->n * shape->k * sizeof(float));
+    const mha_workspace memory = { .bytes = bytes };
+    const mha_call call = device_call(d, memory);
+    const mha_view from = { .buffer = b->buffer,
+                            .offset = b->offset,
+                            .strides = { 0, 0, tb ? 1 : b->row, tb ? b->row : 1 } };
+    cr_assert_eq(mha_gemm_pack_launch(stage, run, "pack", &from, call.workspace), MHA_OK, "%s",
+                 d->sentence);
+    return (mha_operand){ .buffer = call.workspace };
+}
+
+static void check_gemm(device *d, const gemm_case *given, const stage_way *way,
+                       compare_worst *worst)
+{
+    gemm_case c = *given;
+    if (way->packed_b)
+        c.b_shared = true;
+    const mha_gemm_desc *desc = &c.desc;
+    gemm_data *data = gemm_data_new(d, &c);
+    const mha_gemm_shape shape = shape_of(data, way);
+    mha_gemm_launch_args args = {
         .batch = data->batch,
         .m = data->m,
         .n = desc->n,
@@ -51,49 +103,66 @@ static void check_gemm(device *d, const gemm_case *c, compare_worst *worst)
     const size_t bytes = (stage.temp_bytes + 3) / 4 * 4;
     const mha_call call = device_call(d, (mha_workspace){ .bytes = bytes });
     mha_run run = stage_begin(d, &call);
+    if (way->packed_b && desc->k)
+        args.b = pack(d, &run, &stage, &args.b);
     const mha_status status = mha_gemm_launch(&stage, &run, "gemm", &args);
     stage_end(d, &run, status, data->name);
     mha_gemm_release(&stage);
     gemm_data_finish(d, data, worst);
 }
 
-static void check_cross(const char *test, uint64_t first_seed, size_t count, mha_gemm_by by)
+static void check_cross(uint64_t first_seed, size_t count, const stage_way *way)
 {
     device d;
     compare_worst worst = { 0 };
     device_open(&d);
     for (size_t n = 0; n < count; n++) {
-        const gemm_case c = gemm_case_pick(first_seed + n, by);
-        check_gemm(&d, &c, &worst);
+        const gemm_case c = gemm_case_pick(first_seed + n, way->by);
+        check_gemm(&d, &c, way, &worst);
     }
-    compare_log(test, count, &worst);
+    compare_log(way->name, count, &worst);
     device_close(&d);
-}
-
-Test(kernels_gemm, by_the_kernel)
-{
-    check_cross("gemm by the kernel", 400, 100, MHA_GEMM_KERNEL);
 }
 
 Test(kernels_gemm, by_clblast)
 {
-    check_cross("gemm by CLBlast", 500, 100, MHA_GEMM_CLBLAST);
+    check_cross(500, 100, &ways[CLBLAST]);
 }
 
-/* Grids have at most 65535 groups along an axis. A k of 0 leaves beta C + bias. */
-Test(kernels_gemm, by_the_kernel_at_the_edges)
+Test(kernels_gemm, by_tiles)
+{
+    check_cross(400, 100, &ways[TILES]);
+}
+
+Test(kernels_gemm, by_the_cpu_kernel)
+{
+    check_cross(10000, 300, &ways[CPU]);
+}
+
+Test(kernels_gemm, by_the_cpu_kernel_packed)
+{
+    check_cross(11000, 300, &ways[CPU_PACKED]);
+}
+
+/* Grids have at most 65535 groups along an axis. A k of 0 leaves beta C + bias. Sums and panels in
+ * several parts. */
+Test(kernels_gemm, by_the_kernels_at_the_edges)
 {
     static const gemm_case cases[] = {
-        { .desc = { .m = 1, .n = 1, .k = 2, .batch = 66000, .by = MHA_GEMM_KERNEL } },
-        { .desc = { .m = 3, .n = 33, .k = 0, .batch = 2, .beta = 2, .by = MHA_GEMM_KERNEL } },
-        { .desc = { .m = 3, .n = 33, .k = 0, .flags = MHA_GEMM_BIAS, .by = MHA_GEMM_DEFAULT } },
-        { .desc = { .m = 2, .n = 5, .k = 3000, .by = MHA_GEMM_KERNEL } },
+        { .desc = { .m = 1, .n = 1, .k = 2, .batch = 66000 } },
+        { .desc = { .m = 3, .n = 33, .k = 0, .batch = 2, .beta = 2 } },
+        { .desc = { .m = 3, .n = 33, .k = 0, .flags = MHA_GEMM_BIAS } },
+        { .desc = { .m = 2, .n = 5, .k = 3000 } },
+        { .desc = { .m = 7, .n = 17, .k = 2049, .beta = 0.5f, .alpha = 2 } },
+        { .desc = { .m = 97, .n = 257, .k = 1025, .flags = MHA_GEMM_BIAS | MHA_GEMM_TRANSPOSE_B } },
+        { .desc = { .m = 259, .n = 300, .k = 258, .flags = MHA_GEMM_TRANSPOSE_A, .beta = 1 } },
     };
     device d;
     compare_worst worst = { 0 };
     device_open(&d);
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++)
-        check_gemm(&d, &cases[n], &worst);
+        for (int way = TILES; way < NUM_WAYS; way++)
+            check_gemm(&d, &cases[n], &ways[way], &worst);
     device_close(&d);
 }
 
@@ -104,20 +173,19 @@ Test(kernels_gemm, batches_that_become_one_product)
     device d;
     compare_worst worst = { 0 };
     device_open(&d);
-    for (int by = MHA_GEMM_CLBLAST; by <= MHA_GEMM_KERNEL; by++)
+    for (int way = 0; way < NUM_WAYS; way++)
         for (unsigned n = 0; n < 8; n++) {
             const gemm_case c = { .desc = { .m = 17,
                                             .n = 33,
                                             .k = 16,
                                             .batch = 3,
-                                            .flags = n & 4 ? MHA_GEMM_BIAS : 0,
-                                            .by = (mha_gemm_by)by },
+                                            .flags = n & 4 ? MHA_GEMM_BIAS : 0 },
                                   .gap = 2,
                                   .b_shared = true,
                                   .a_touches = n & 1,
                                   .c_touches = n & 2,
                                   .seed = 16 * n };
-            check_gemm(&d, &c, &worst);
+            check_gemm(&d, &c, &ways[way], &worst);
         }
     device_close(&d);
 }

@@ -168,14 +168,16 @@ Test(layer, needs_a_load_and_takes_a_second_one)
 
 /* Loads and calls in one queue, nobody waits: each call has the weights that were loaded before it,
  * though the caller has released them. */
-Test(layer, loads_between_calls_need_no_waiting)
+static void check_loads_between_calls(mha_gemm_by by)
 {
     device d;
     device_open(&d);
-    mha_layer *layer = create(&d, &small_case);
+    layer_case c = small_case;
+    c.desc.projection = by;
+    mha_layer *layer = create(&d, &c);
     layer_data *data[2];
     for (uint64_t n = 0; n < 2; n++) {
-        data[n] = layer_data_new(&small_case);
+        data[n] = layer_data_new(&c);
         layer_data_fill_weights(data[n], 1000 * (n + 1));
         layer_place(&d, data[n]);
     }
@@ -197,6 +199,12 @@ Test(layer, loads_between_calls_need_no_waiting)
     }
     device_expect_guards(&d, "loads between calls");
     device_close(&d);
+}
+
+Test(layer, loads_between_calls_need_no_waiting)
+{
+    for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++)
+        check_loads_between_calls((mha_gemm_by)by);
 }
 
 /* "stage: what" a line, as the callback is told. */
@@ -228,8 +236,8 @@ static void check_stages(device *d, const layer_case *c, const char *want, const
     layer_data_free(data);
 }
 
-/* The default multiplies by CLBlast. Without biases there is no stage for them; packed rows of all
- * batches are one product, others are not. */
+/* Without biases there is no stage for them; packed rows of all batches are one product, others are
+ * not. */
 Test(layer, stages_and_explain_agree)
 {
     device d;
@@ -237,14 +245,16 @@ Test(layer, stages_and_explain_agree)
     layer_case c = small_case;
     c.desc.attention.path = MHA_PATH_COMPOSED;
     c.desc.attention.gemm = MHA_GEMM_KERNEL;
+    c.desc.attention.tiling = MHA_TILING_GPU;
+    c.desc.projection = MHA_GEMM_CLBLAST;
     c.desc.flags = MHA_LAYER_BIAS_QUERY;
     check_stages(&d, &c,
                  "bias: gemm_fill_bias\nproject query: CLBlastSgemm\n"
                  "project key: CLBlastSgemm\nproject value: CLBlastSgemm\n"
                  "scores: scores_tile\nsoftmax: softmax_rows\nprobs value: weigh_tile\n"
                  "project output: CLBlastSgemm\n",
-                 "project query: CLBlast, the default\nproject key: CLBlast, the default\n"
-                 "project value: CLBlast, the default\nproject output: CLBlast, the default\n");
+                 "project query: CLBlast, as asked\nproject key: CLBlast, as asked\n"
+                 "project value: CLBlast, as asked\nproject output: CLBlast, as asked\n");
     c.desc.flags = MHA_LAYER_MERGED_OUTPUT;
     c.desc.output_width = 0;
     c.layout = LAYOUT_GAPS;
@@ -253,12 +263,28 @@ Test(layer, stages_and_explain_agree)
                  "project key: CLBlastSgemmStridedBatched\n"
                  "project value: CLBlastSgemmStridedBatched\n"
                  "scores: scores_tile\nsoftmax: softmax_rows\nprobs value: weigh_tile\n",
-                 "project query: CLBlast, the default\nproject key: CLBlast, the default\n"
-                 "project value: CLBlast, the default\npath ");
+                 "project query: CLBlast, as asked\nproject key: CLBlast, as asked\n"
+                 "project value: CLBlast, as asked\npath ");
+    device_close(&d);
+}
+
+Test(layer, stages_of_a_cpu)
+{
+    device d;
+    device_open(&d);
+    layer_case c = small_case;
+    c.desc.attention.path = MHA_PATH_COMPOSED;
+    const char *stages = "project query: gemm_cpu_multiply\nproject key: gemm_cpu_multiply\n"
+                         "project value: gemm_cpu_multiply\nsplit query: heads_copy\n"
+                         "split key: heads_copy\nscores: gemm_cpu_multiply\n"
+                         "softmax: softmax_rows\nsplit value: heads_copy\n"
+                         "probs value: gemm_cpu_multiply\nmerge heads: heads_copy\n"
+                         "project output: gemm_cpu_multiply\n";
+    if (device_is_cpu(&d))
+        check_stages(&d, &c, stages,
+                     "project query: the library's CPU kernel, the default on a CPU\n");
     c.desc.projection = MHA_GEMM_KERNEL;
-    check_stages(&d, &c,
-                 "project query: gemm_tile\nproject key: gemm_tile\nproject value: gemm_tile\n"
-                 "scores: scores_tile\nsoftmax: softmax_rows\nprobs value: weigh_tile\n",
-                 "project query: the library's kernel, as asked\n");
+    if (device_is_cpu(&d))
+        check_stages(&d, &c, stages, "project query: the library's CPU kernel, as asked\n");
     device_close(&d);
 }

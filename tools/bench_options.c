@@ -24,7 +24,7 @@ static const char help[] =
     "  --speed                  time only; without either option both are done\n"
     "  --path composed|streaming|decode\n"
     "                           this path, not the library's choice; what it cannot do is skipped\n"
-    "  --tiling cpu|gpu         how the streaming path lays out its work\n"
+    "  --tiling cpu|gpu         how the library's kernels lay out their work\n"
     "  --gemm clblast|kernel    who does the products of the composed path\n"
     "  --projection clblast|kernel\n"
     "                           who does the projections of a layer\n"

@@ -22,8 +22,8 @@ typedef enum check_verdict {
 typedef struct check_setup {
     mha_context *context;
     cl_command_queue queue;
-    mha_path path;       /* of every attention */
-    mha_tiling tiling;   /* of the streaming path */
+    mha_path path; /* of every attention */
+    mha_tiling tiling;
     mha_gemm_by gemm;    /* of every product */
     char sentence[1024]; /* the last error message, which the context's log callback leaves here */
 } check_setup;

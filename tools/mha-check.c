@@ -24,7 +24,7 @@ static const char help[] =
     "  --report          also print what a bug report needs: library, driver, device and limits,\n"
     "                    and the library's choice of kernels below each case that fails\n"
     "  --path NAME       of every attention: composed, which stores the scores, or streaming\n"
-    "  --tiling WHO      how the streaming path lays out its work: cpu or gpu\n"
+    "  --tiling WHO      how the library's kernels work: cpu or gpu\n"
     "  --gemm WHO        who multiplies matrices: clblast or kernel (the library's own)\n"
     "  --only SUBSTRING  run the cases whose name holds SUBSTRING\n"
     "  --verbose         also print the cases that pass, and the library's messages; twice: all\n"

@@ -1,0 +1,149 @@
+/* The host of cl/gemm_cpu.cl: matrix products in the shape that suits a CPU. */
+#include "gemm_cpu.h"
+
+#include "grid.h"
+#include "shape.h"
+
+#include <stdio.h>
+
+/* As in cl/gemm_cpu.cl. */
+enum {
+    ROWS = 6,
+    COLUMNS = 16,
+    TURNED_ROWS = 96 /* of A that go to local memory at once, if it is stored [k][m] */
+};
+
+/* The terms of a sum whose factors lie in local memory at once, a power of 2; 0 if there is room
+ * for too few to be worth it. */
+static size_t choose_depth(const mha_context *context, const mha_gemm_shape *shape)
+{
+    /* With 1024 few sums come back to C; a turned A of 256 stays in the second cache. */
+    const size_t most = shape->transpose_a ? 256 : 1024, least = 32;
+    const size_t columns =
+        (shape->packed_b ? 0 : COLUMNS) + (shape->transpose_a ? (size_t)TURNED_ROWS : 0);
+    size_t depth = most;
+    /* Half of the local memory, since some drivers need of it for themselves. */
+    while (depth >= least &&
+           depth * columns * sizeof(float) > context->device.local_memory_bytes / 2)
+        depth /= 2;
+    return depth >= least ? depth : 0;
+}
+
+/* Of a packed B, whose last panel is filled up. */
+static mha_size pack_bytes(const mha_gemm_shape *shape)
+{
+    return mha_size_of(
+        (size_t[]){ sizeof(float), (shape->n + COLUMNS - 1) / COLUMNS, COLUMNS, shape->k }, 4);
+}
+
+bool mha_gemm_cpu_can(const mha_context *context, const mha_gemm_shape *shape)
+{
+    return choose_depth(context, shape) && (!shape->packed_b || !pack_bytes(shape).overflows);
+}
+
+mha_status mha_gemm_cpu_setup(mha_gemm_cpu_stage *gemm, mha_context *context,
+                              const mha_gemm_shape *shape)
+{
+    *gemm = (mha_gemm_cpu_stage){ .packed = shape->packed_b, .turned = shape->transpose_a };
+    char options[96];
+    snprintf(options, sizeof options, "-DPACKED=%d -DTURNED=%d -DHEIGHT=%d -DDEPTH=%zu",
+             gemm->packed, gemm->turned, TURNED_ROWS, choose_depth(context, shape));
+    mha_status status =
+        mha_context_kernel(context, &gemm->multiply, "gemm_cpu", options, "gemm_cpu_multiply");
+    if (!status && gemm->packed)
+        status = mha_context_kernel(context, &gemm->pack, "gemm_cpu", options, "gemm_cpu_pack");
+    return status;
+}
+
+void mha_gemm_cpu_release(mha_gemm_cpu_stage *gemm)
+{
+    mha_kernel_release(&gemm->multiply);
+    mha_kernel_release(&gemm->pack);
+}
+
+static size_t parts_of(size_t size, size_t part)
+{
+    return (size + part - 1) / part;
+}
+
+/* How a product is cut into blocks of C, one a work-item. */
+typedef struct cpu_blocks {
+    size_t height, width;
+} cpu_blocks;
+
+/* Every block packs its columns of B, or turns its rows of A, so tall or wide blocks save work. But
+ * several are wanted for each core, so that all cores end at about the same time. */
+static cpu_blocks choose_blocks(const mha_gemm_cpu_stage *gemm, const mha_context *context,
+                                const mha_gemm_launch_args *args)
+{
+    const size_t enough = (size_t)8 * context->device.compute_units;
+    cpu_blocks blocks = { .height = gemm->packed ? 8 * ROWS : 32 * ROWS, .width = COLUMNS };
+    if (gemm->turned)
+        blocks = (cpu_blocks){ .height = TURNED_ROWS, .width = 16 * COLUMNS };
+    while (args->batch * parts_of(args->m, blocks.height) * parts_of(args->n, blocks.width) <
+               enough &&
+           (blocks.height > 4 * ROWS || blocks.width > COLUMNS)) {
+        if (blocks.width > COLUMNS)
+            blocks.width /= 2;
+        else
+            blocks.height -= ROWS;
+    }
+    return blocks;
+}
+
+mha_status mha_gemm_cpu_launch(const mha_gemm_cpu_stage *gemm, mha_run *run, const char *stage,
+                               const mha_gemm_shape *shape, const mha_gemm_launch_args *args)
+{
+    const bool ta = shape->transpose_a, tb = shape->transpose_b;
+    const cpu_blocks blocks = choose_blocks(gemm, run->context, args);
+    const mha_arg list[] = {
+        MHA_ARG_MEM(args->a.buffer),
+        MHA_ARG_SIZE(args->a.offset),
+        MHA_ARG_SIZE(args->a.batch),
+        MHA_ARG_SIZE(ta ? 1 : args->a.row),
+        MHA_ARG_SIZE(ta ? args->a.row : 1),
+        MHA_ARG_MEM(args->b.buffer),
+        MHA_ARG_SIZE(args->b.offset),
+        MHA_ARG_SIZE(args->b.batch),
+        MHA_ARG_SIZE(tb ? 1 : args->b.row),
+        MHA_ARG_SIZE(tb ? args->b.row : 1),
+        MHA_ARG_MEM(args->c.buffer),
+        MHA_ARG_SIZE(args->c.offset),
+        MHA_ARG_SIZE(args->c.batch),
+        MHA_ARG_SIZE(args->c.row),
+        MHA_ARG_MEM(shape->bias ? args->bias.buffer : NULL),
+        MHA_ARG_SIZE(args->bias.offset),
+        MHA_ARG_INT(args->batch),
+        MHA_ARG_INT(args->m),
+        MHA_ARG_INT(args->n),
+        MHA_ARG_INT(args->k),
+        MHA_ARG_INT(blocks.height),
+        MHA_ARG_INT(blocks.width),
+        MHA_ARG_FLOAT(shape->alpha),
+        MHA_ARG_FLOAT(shape->beta),
+    };
+    const size_t parts = parts_of(args->m, blocks.height) * parts_of(args->n, blocks.width);
+    const mha_grid grid = mha_grid_parts(parts, 1, args->batch);
+    return mha_run_launch(run, stage, &gemm->multiply, list, sizeof list / sizeof list[0], &grid);
+}
+
+size_t mha_gemm_cpu_pack_bytes(const mha_gemm_cpu_stage *gemm, const mha_gemm_shape *shape)
+{
+    return gemm->pack.cl ? pack_bytes(shape).value : 0;
+}
+
+mha_status mha_gemm_cpu_pack(const mha_gemm_cpu_stage *gemm, mha_run *run, const char *stage,
+                             const mha_gemm_shape *shape, const mha_view *from, cl_mem to)
+{
+    const mha_arg list[] = {
+        MHA_ARG_MEM(from->buffer),
+        MHA_ARG_SIZE(from->offset),
+        MHA_ARG_SIZE(from->strides[2]),
+        MHA_ARG_SIZE(from->strides[3]),
+        MHA_ARG_MEM(to),
+        MHA_ARG_INT(shape->n),
+        MHA_ARG_INT(shape->k),
+    };
+    const mha_grid grid = mha_grid_parts(parts_of(shape->n, COLUMNS), 1, 1);
+    return mha_run_launch(run, stage, &gemm->pack, list, sizeof list / sizeof list[0], &grid);
+}

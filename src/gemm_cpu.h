@@ -1,0 +1,31 @@
+/* The host of cl/gemm_cpu.cl: matrix products in the shape that suits a CPU. */
+#ifndef MHA_GEMM_CPU_H
+#define MHA_GEMM_CPU_H
+
+#include "bind.h"
+#include "product.h"
+
+typedef struct mha_gemm_cpu_stage {
+    bool packed; /* B comes as mha_gemm_cpu_pack has made it */
+    bool turned; /* A is stored [k][m] */
+    mha_kernel multiply, pack;
+} mha_gemm_cpu_stage;
+
+/* Whether the device has the local memory that the product needs, and size_t holds its bytes. */
+bool mha_gemm_cpu_can(const mha_context *context, const mha_gemm_shape *shape);
+
+/* On failure the caller releases. */
+mha_status mha_gemm_cpu_setup(mha_gemm_cpu_stage *gemm, mha_context *context,
+                              const mha_gemm_shape *shape);
+void mha_gemm_cpu_release(mha_gemm_cpu_stage *gemm);
+
+mha_status mha_gemm_cpu_launch(const mha_gemm_cpu_stage *gemm, mha_run *run, const char *stage,
+                               const mha_gemm_shape *shape, const mha_gemm_launch_args *args);
+
+/* Of a B that is packed ahead; 0 where nothing is packed, or ever launched. */
+size_t mha_gemm_cpu_pack_bytes(const mha_gemm_cpu_stage *gemm, const mha_gemm_shape *shape);
+/* `from` is [1][1][k][n] by any strides. */
+mha_status mha_gemm_cpu_pack(const mha_gemm_cpu_stage *gemm, mha_run *run, const char *stage,
+                             const mha_gemm_shape *shape, const mha_view *from, cl_mem to);
+
+#endif

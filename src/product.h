@@ -1,0 +1,34 @@
+/* What a matrix product is made for and what it is launched with: the words that gemm and the rooms
+ * below it share. */
+#ifndef MHA_PRODUCT_H
+#define MHA_PRODUCT_H
+
+#include "run.h"
+
+/* What a product is made for. m, n, k and batch are the largest of any launch. */
+typedef struct mha_gemm_shape {
+    size_t batch, m, n, k;
+    bool transpose_a, transpose_b; /* stored [k][m], [n][k] */
+    bool bias;                     /* needs beta 0 */
+    bool shared_b;                 /* one B for all batches: they may become one taller product */
+    bool packed_b; /* B may be packed ahead of the launches: see mha_gemm_pack_bytes */
+    float alpha, beta;
+    mha_gemm_by by;    /* MHA_GEMM_DEFAULT: the library chooses */
+    mha_tiling tiling; /* of the library's kernels; MHA_TILING_DEFAULT: by the kind of device */
+} mha_gemm_shape;
+
+/* One matrix a batch. Elements. batch 0: shared (a and b). */
+typedef struct mha_operand {
+    cl_mem buffer;
+    size_t offset;
+    size_t row;
+    size_t batch;
+} mha_operand;
+
+typedef struct mha_gemm_launch_args {
+    size_t batch, m, n, k; /* none 0, but k may be for the library's kernels */
+    mha_operand a, b, c;
+    mha_operand bias; /* buffer and offset */
+} mha_gemm_launch_args;
+
+#endif
