@@ -163,14 +163,18 @@ static void turn_rows(__local float *to, __global const float *a, ulong a_column
 }
 #endif
 
-/* The biases of a panel, 0 where there are none. */
-static void read_bias(float8 to[2], __global const float *bias, int columns)
+/* Biases are those of a panel, NULL for none. Field by field: an initialiser crashes rusticl. */
+static finish finish_of(float alpha, float beta, __global const float *bias, int columns)
 {
+    finish last;
     float part[COLUMNS];
     for (int j = 0; j < COLUMNS; j++)
         part[j] = bias && j < columns ? bias[j] : 0.0f;
-    to[0] = vload8(0, part);
-    to[1] = vload8(1, part);
+    last.alpha = alpha;
+    last.beta = beta;
+    last.bias[0] = vload8(0, part);
+    last.bias[1] = vload8(1, part);
+    return last;
 }
 
 /* Work-group (t, g): block t of c, `height` rows x `width` columns, in batch g; a group goes on with
@@ -217,9 +221,9 @@ void gemm_cpu_multiply(__global const float *a, ulong a_offset, ulong a_batch, u
                 pack_panel(panel, from_b + k0 * b_row + j * b_column, b_row, b_column, columns,
                            depth);
 #endif
-                finish last = { alpha, k0 ? 1.0f : beta, { (float8)(0.0f), (float8)(0.0f) } };
-                if (bias && !k0)
-                    read_bias(last.bias, bias + bias_offset + j, columns);
+                const finish last = k0 ? finish_of(alpha, 1.0f, 0, columns)
+                                       : finish_of(alpha, beta, bias ? bias + bias_offset + j : 0,
+                                                   columns);
                 for (int i = 0; i < rows; i += ROWS)
                     make_tile(to + i * c_row + j, c_row, min(ROWS, rows - i), columns,
 #if TURNED
