@@ -71,13 +71,14 @@ typedef struct cpu_blocks {
     size_t height, width;
 } cpu_blocks;
 
-/* Every block packs its columns of B, or turns its rows of A, so tall or wide blocks save work. But
- * several are wanted for each core, so that all cores end at about the same time. */
+/* A tall block goes over its columns of B, and maybe packs them, once for many rows; a wide one
+ * turns its rows of A once for many columns. But several blocks are wanted for each core, so that
+ * all cores end at about the same time. */
 static cpu_blocks choose_blocks(const mha_gemm_cpu_stage *gemm, const mha_context *context,
                                 const mha_gemm_launch_args *args)
 {
     const size_t enough = (size_t)8 * context->device.compute_units;
-    cpu_blocks blocks = { .height = gemm->packed ? 8 * ROWS : 32 * ROWS, .width = COLUMNS };
+    cpu_blocks blocks = { .height = 32 * ROWS, .width = COLUMNS };
     if (gemm->turned)
         blocks = (cpu_blocks){ .height = TURNED_ROWS, .width = 16 * COLUMNS };
     while (args->batch * parts_of(args->m, blocks.height) * parts_of(args->n, blocks.width) <
