@@ -78,7 +78,7 @@ static cpu_blocks choose_blocks(const mha_gemm_cpu_stage *gemm, const mha_contex
                                 const mha_gemm_launch_args *args)
 {
     const size_t enough = (size_t)8 * context->device.compute_units;
-    cpu_blocks blocks = { .height = 32 * ROWS, .width = COLUMNS };
+    cpu_blocks blocks = { .height = 64 * ROWS, .width = COLUMNS };
     if (gemm->turned)
         blocks = (cpu_blocks){ .height = TURNED_ROWS, .width = 16 * COLUMNS };
     while (args->batch * parts_of(args->m, blocks.height) * parts_of(args->n, blocks.width) <
