@@ -268,6 +268,25 @@ Test(layer, stages_and_explain_agree)
     device_close(&d);
 }
 
+/* Weights are packed at load, once, and not again in a call. */
+static void check_load_packs(device *d, const layer_case *c)
+{
+    char text[1024] = "";
+    mha_layer *layer = create(d, c);
+    layer_data *data = layer_data_new(c);
+    const mha_layer_weights weights = layer_place_weights(d, data);
+    const mha_call load = { .queue = d->queue, .stage = note_stage, .stage_data = text };
+    cr_assert_eq(mha_layer_load(layer, &weights, &load), MHA_OK, "%s", d->sentence);
+    cr_expect_str_eq(text, "load weights: gemm_cpu_pack\nload bias: heads_copy\n"
+                           "load weights: gemm_cpu_pack\nload bias: heads_copy\n"
+                           "load weights: gemm_cpu_pack\nload bias: heads_copy\n"
+                           "load weights: gemm_cpu_pack\nload bias: heads_copy\n");
+    clFinish(d->queue);
+    mha_layer_destroy(&layer);
+    layer_data_free(data);
+    device_forget(d);
+}
+
 Test(layer, stages_of_a_cpu)
 {
     device d;
@@ -286,5 +305,7 @@ Test(layer, stages_of_a_cpu)
     c.desc.projection = MHA_GEMM_KERNEL;
     if (device_is_cpu(&d))
         check_stages(&d, &c, stages, "project query: the library's CPU kernel, as asked\n");
+    if (device_is_cpu(&d))
+        check_load_packs(&d, &c);
     device_close(&d);
 }
