@@ -128,7 +128,6 @@ static void make_tile(__global float *c, ulong c_row, int rows, int columns,
     #pragma unroll
     for (int r = 0; r < ROWS; r++)
         sum[r][0] = sum[r][1] = (float8)(0.0f);
-    #pragma unroll 4
     for (int k = 0; k < depth; k++) {
         const float8 y0 = vload8(0, b + k * COLUMNS);
         const float8 y1 = vload8(1, b + k * COLUMNS);
