@@ -293,8 +293,8 @@ typedef enum mha_diagonal {
 
 /* A path that is asked for and cannot do what the desc says is MHA_UNSUPPORTED, with the reason. */
 typedef enum mha_path {
-    /* Decode for few queries on a CPU, else streaming; composed where probs or scores are returned
-     * or there are no keys. */
+    /* Decode for few queries and at least 64 keys on a CPU, else streaming; composed where probs or
+     * scores are returned or there are no keys. */
     MHA_PATH_DEFAULT = 0,
     MHA_PATH_COMPOSED = 1, /* scores, softmax, probs value: stores the scores; on every device */
     MHA_PATH_STREAMING =

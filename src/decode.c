@@ -21,8 +21,10 @@ enum {
     LEAST_SHARE = 128,  /* keys that are worth a part of their own */
     ITEMS_PER_UNIT = 4, /* work-items that keep a compute unit busy while others end */
     MOST_ROWS = 64,
-    /* By measurement: from 8 rows on the streaming path's lanes, which are queries, are full. */
-    FEW_ROWS = 8
+    /* By measurement on PoCL: above 8 rows the streaming path's lanes, which are queries, are full,
+     * and below 64 keys it has less to set up. */
+    FEW_ROWS = 8,
+    FEW_KEYS = 64
 };
 
 static size_t rows_of(const mha_attention_desc *desc)
@@ -92,6 +94,11 @@ static bool suits(const mha_context *context, const mha_attention_desc *desc, mh
     }
     if (!(context->device.type & CL_DEVICE_TYPE_CPU)) {
         mha_text_add(why_not, "its work-items are laid out for CPUs");
+        return false;
+    }
+    if (desc->key_len < FEW_KEYS) {
+        mha_text_add(why_not, "%zu keys are fewer than %d, so nothing is won by splitting them",
+                     desc->key_len, FEW_KEYS);
         return false;
     }
     if (rows_of(desc) > FEW_ROWS) {
