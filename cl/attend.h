@@ -1,8 +1,6 @@
 /* What the two tilings of the streaming kernel share: their arguments and their exponential. */
 #include "rules.h"
-#if USES_DROPOUT
 #include "dropout.h"
-#endif
 
 /* query  [batch][heads][query_len][HEAD_DIM], key [batch][kv_heads][key_len][HEAD_DIM],
  * value  [batch][kv_heads][key_len][VALUE_DIM], output [batch][heads][query_len][VALUE_DIM],

@@ -13,6 +13,7 @@
  * causal, since those take longest), batch and head g; a group goes on with g + number of groups. */
 #include "attend.h"
 #include "power.h"
+#include "transpose.h"
 
 #define QUERIES (8 * VECTORS)
 
@@ -140,6 +141,7 @@ typedef struct tile_state {
     __local float8 *sum;
     __local int8 *first; /* the range of keys that each query may see */
     __local int8 *end;
+    __local int8 *diagonal;
     int least, most;             /* keys outside [least, most) are seen by no query of the tile */
     int all_from, all_to;        /* keys inside [all_from, all_to) are in the range of all */
 } tile_state;
@@ -187,6 +189,103 @@ static void exponentiate(__local float8 *p, const tile_state *tile, int count)
     }
 }
 
+#if USES_EACH
+/* What a batch and head says of each score, from its first query's row of bias and mask on. */
+typedef struct each_rules {
+    rules_row first;
+    ulong bias_row, mask_row;
+    int last; /* query: those past it repeat it */
+} each_rules;
+
+#if USES_MASK
+/* Whether any of the queries i0 and on may see any of the keys k0 .. k0 + count - 1, by the mask. */
+static int any_unmasked(const each_rules *each, int i0, int k0, int count)
+{
+    for (int r = 0; r < QUERIES && i0 + r <= each->last; r++) {
+        __global const uchar *mask = each->first.mask + (i0 + r) * each->mask_row;
+        if (!each->first.mask_column) {
+            if (mask[0])
+                return 1;
+            continue;
+        }
+        int k = k0;
+        for (; k + 8 <= k0 + count; k += 8)
+            if (as_ulong(vload8(0, mask + k)))
+                return 1;
+        for (; k < k0 + count; k++)
+            if (mask[k])
+                return 1;
+    }
+    return 0;
+}
+#endif
+
+/* add[k][query] = bias of keys j + k and queries i and on, -inf where the mask excludes; 8 x 8 of them,
+ * read along the keys and turned. `count` keys are there. */
+static void load_additions(float8 add[8], const each_rules *each, int i, int j, int count)
+{
+    float8 rows[8];
+    for (int q = 0; q < 8; q++) {
+        const ulong row = min(i + q, each->last);
+        float8 x = (float8)(0.0f);
+        if (USES_BIAS) {
+            __global const STORED(BIAS_TYPE) *bias = each->first.bias + row * each->bias_row;
+            if (each->first.bias_column && count == 8) {
+                x = LOAD8(BIAS_TYPE, bias, j);
+            } else {
+                float part[8];
+                for (int k = 0; k < 8; k++)
+                    part[k] = LOAD(BIAS_TYPE, bias,
+                                   (ulong)(j + min(k, count - 1)) * each->first.bias_column);
+                x = vload8(0, part);
+            }
+        }
+        if (USES_MASK) {
+            __global const uchar *mask = each->first.mask + row * each->mask_row;
+            uchar8 keep = (uchar8)(mask[0]);
+            if (each->first.mask_column && count == 8) {
+                keep = vload8(0, mask + j);
+            } else if (each->first.mask_column) {
+                uchar part[8];
+                for (int k = 0; k < 8; k++)
+                    part[k] = mask[j + min(k, count - 1)];
+                keep = vload8(0, part);
+            }
+            x = select(x, (float8)(-INFINITY), convert_int8(keep) == 0);
+        }
+        rows[q] = x;
+    }
+    transpose(add, rows);
+}
+
+/* Scaled scores to what the softmax takes, by the rules that look at each: as rules_cap and
+ * rules_bias, of 8 queries at once. */
+static void rule(__local float8 *p, const tile_state *tile, const each_rules *each, int i0, int k0,
+                 int count)
+{
+    for (int v = 0; v < VECTORS; v++)
+        for (int k = 0; k < count; k += 8) {
+            float8 add[8];
+            if (USES_BIAS || USES_MASK)
+                load_additions(add, each, i0 + 8 * v, k0 + k, min(8, count - k));
+            for (int n = 0; n < min(8, count - k); n++) {
+                float8 x = p[(k + n) * VECTORS + v];
+                if (USES_SOFTCAP)
+                    x = each->first.softcap * tanh(x / each->first.softcap);
+                if (USES_BIAS)
+                    x += add[n];
+                if (USES_ALIBI)
+                    x -= each->first.slope
+                         * convert_float8(abs(tile->diagonal[v] - (int8)(k0 + k + n)));
+                /* -inf excludes whatever the score is, NaN as well. */
+                if (USES_BIAS || USES_MASK)
+                    x = select(x, (float8)(-INFINITY), add[n] == -INFINITY);
+                p[(k + n) * VECTORS + v] = x;
+            }
+        }
+}
+#endif
+
 #if USES_DROPOUT
 /* Keys k0 .. k0 + count - 1 of queries i0 and on of batch and head g: p becomes 0 or is scaled. */
 static void drop(__local float8 *p, int g, int i0, int k0, int count, RULES_PARAMETERS)
@@ -214,6 +313,7 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
     __local float8 sum_pool[TILES * VECTORS];
     __local int8 first_pool[TILES * VECTORS];
     __local int8 end_pool[TILES * VECTORS];
+    __local int8 diagonal_pool[TILES * VECTORS];
     __local float8 p[BLOCK * VECTORS];
 #if KEY_TYPE != 1
     __local float key_block[BLOCK * HEAD_DIM];
@@ -249,6 +349,7 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
             tile->sum = sum_pool + n * VECTORS;
             tile->first = first_pool + n * VECTORS;
             tile->end = end_pool + n * VECTORS;
+            tile->diagonal = diagonal_pool + n * VECTORS;
             tile->least = span.length;
             tile->most = 0;
             tile->all_from = 0;
@@ -258,6 +359,7 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
                 const rules_row row = RULES_OF(b, h, i);
                 ((__local int *)tile->first)[r] = row.first;
                 ((__local int *)tile->end)[r] = row.end;
+                ((__local int *)tile->diagonal)[r] = row.diagonal;
                 tile->least = min(tile->least, row.first);
                 tile->most = max(tile->most, row.end);
                 tile->all_from = max(tile->all_from, row.first);
@@ -278,6 +380,9 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
             }
         }
 
+#if USES_EACH
+        const each_rules each = { RULES_OF(b, h, 0), bias_row, mask_row, span.queries - 1 };
+#endif
         int step = BLOCK;
         for (int k0 = least; k0 < most; k0 += step) {
             /* In a ring, a block ends where its rows do. */
@@ -304,17 +409,15 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
                 const int count = min(step, tile->most - k0);
                 if (i0 + n * QUERIES >= span.queries || count <= 0 || k0 + step <= tile->least)
                     continue;
+#if USES_MASK
+                if (!any_unmasked(&each, i0 + n * QUERIES, k0, count))
+                    continue;
+#endif
                 score_block(p, tile->query, key_rows, key_stride, count);
                 const int partial = k0 < tile->all_from || k0 + count > tile->all_to;
-                if (USES_EACH)
-                    for (int r = 0; r < min(QUERIES, span.queries - i0 - n * QUERIES); r++) {
-                        const rules_row row = RULES_OF(b, h, i0 + n * QUERIES + r);
-                        __local float *s = (__local float *)p + r;
-                        const int end = min(row.end, k0 + count);
-                        for (int j = max(row.first, k0); j < end; j++)
-                            s[(j - k0) * QUERIES]
-                                = rules_bias(&row, rules_cap(&row, s[(j - k0) * QUERIES]), j);
-                    }
+#if USES_EACH
+                rule(p, tile, &each, i0 + n * QUERIES, k0, count);
+#endif
                 if (partial)
                     exclude(p, tile, k0, count);
                 exponentiate(p, tile, count);

@@ -15,6 +15,7 @@
  *
  * Random123, which computes them, is Copyright 2010-2011, D. E. Shaw Research; its licence is
  * LICENSE.Random123. */
+#if USES_DROPOUT
 #include "philox.h"
 
 /* The words of the keys j / 4 * 4 .. + 3, in their order. g: batch * heads + head; i: the query; j: any
@@ -32,3 +33,4 @@ static float dropout_keep(uint word, uint threshold, float scale)
 {
     return word >= threshold ? scale : 0.0f;
 }
+#endif

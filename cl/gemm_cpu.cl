@@ -9,6 +9,8 @@
  * TURNED  1: a is stored [k][m] and goes to local memory as [tile][k][6]; 0: a is read in place
  * HEIGHT  the most rows that a work-item turns, a multiple of 6
  * DEPTH   terms at a time, of what lies in local memory; c holds the sums meanwhile */
+#include "transpose.h"
+
 #define ROWS 6
 #define COLUMNS 16
 
@@ -22,31 +24,6 @@
 #else
 #define A_MEMORY __global
 #endif
-
-/* to[i] = column i of an 8 x 8 matrix of rows. */
-static void transpose(float8 to[8], const float8 from[8])
-{
-    float8 pair[8], quad[8];
-    #pragma unroll
-    for (int i = 0; i < 8; i += 2) {
-        const float8 x = from[i], y = from[i + 1];
-        pair[i] = (float8)(x.s0, y.s0, x.s1, y.s1, x.s4, y.s4, x.s5, y.s5);
-        pair[i + 1] = (float8)(x.s2, y.s2, x.s3, y.s3, x.s6, y.s6, x.s7, y.s7);
-    }
-    #pragma unroll
-    for (int i = 0; i < 8; i += 4)
-        #pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const float8 x = pair[i + j], y = pair[i + j + 2];
-            quad[i + 2 * j] = (float8)(x.s01, y.s01, x.s45, y.s45);
-            quad[i + 2 * j + 1] = (float8)(x.s23, y.s23, x.s67, y.s67);
-        }
-    #pragma unroll
-    for (int j = 0; j < 4; j++) {
-        to[j] = (float8)(quad[j].lo, quad[j + 4].lo);
-        to[j + 4] = (float8)(quad[j].hi, quad[j + 4].hi);
-    }
-}
 
 /* A panel of b: to [depth][16] from b [depth][columns] by its strides; zeros past the last column. */
 static void pack_panel(B_MEMORY float *to, __global const float *b, ulong b_row, ulong b_column,

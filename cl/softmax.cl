@@ -12,9 +12,7 @@
  * shown         the same shape, strides in elements, or NULL
  * lse           [batch][heads][query_len][1], strides in elements, or NULL */
 #include "rules.h"
-#if USES_DROPOUT
 #include "dropout.h"
-#endif
 
 /* The sum (or maximum) of x over the work-group, in every work-item. The order is fixed, so two runs
  * give the same bits. */

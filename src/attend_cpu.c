@@ -18,7 +18,7 @@ enum {
 static size_t local_bytes(const cpu_cut *cut, const mha_attention_desc *desc)
 {
     const size_t lanes = cut->vectors * LANES * sizeof(float);
-    const size_t tile = (desc->head_dim + desc->value_dim + 4) * lanes;
+    const size_t tile = (desc->head_dim + desc->value_dim + 5) * lanes;
     const size_t rows = desc->key_value_type == MHA_FLOAT32
                             ? 0
                             : cut->block * (desc->head_dim + desc->value_dim) * sizeof(float);

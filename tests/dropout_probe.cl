@@ -1,5 +1,6 @@
 /* Shows what cl/dropout.h and the Philox below it compute, for tests/test_dropout.c. Buffers lie
  * between guards: element 0 is at the offset. */
+#define USES_DROPOUT 1
 #include "dropout.h"
 
 /* A work-item is a counter and a key of Philox: in [n][6] -> out [n][4]. */

@@ -62,7 +62,8 @@ Test(build, log_names_file_and_line)
 {
     check_log("softmax",
               "-DGROUP=nonsense -DUSES_BIAS=0 -DUSES_MASK=0 -DUSES_SOFTCAP=0 -DUSES_CAUSAL=0 "
-              "-DUSES_WINDOW_LEFT=0 -DUSES_WINDOW_RIGHT=0 -DBOTTOM_RIGHT=0",
+              "-DUSES_WINDOW_LEFT=0 -DUSES_WINDOW_RIGHT=0 -DDIAGONAL=0 -DUSES_RING=0 "
+              "-DUSES_DROPOUT=0 -DUSES_ALIBI=0 -DBIAS_TYPE=1 -DSHOWS=0 -DSHOWN_TYPE=1",
               "softmax_rows", "softmax.cl", "step = GROUP");
 }
 
