@@ -51,7 +51,10 @@ static mha_status choose(mha_attention *attention, const char *who)
             break;
     }
     const bool asked = attention->desc.path != MHA_PATH_DEFAULT;
-    return mha_log_fail(&attention->context->log, asked ? MHA_UNSUPPORTED : MHA_TOO_LARGE,
+    /* Of these the last path does none, else it lacks memory only. */
+    const bool never =
+        attention->desc.uses & (MHA_USES_QUERY_OFFSETS | MHA_USES_KEY_OFFSETS | MHA_USES_RING);
+    return mha_log_fail(&attention->context->log, asked || never ? MHA_UNSUPPORTED : MHA_TOO_LARGE,
                         asked ? "%s: the path asked for cannot do this: %s"
                               : "%s: no path can do this; the last one cannot because %s",
                         who, why);
@@ -192,7 +195,7 @@ static mha_status bind_tensors(const mha_run *run, mha_bound *bound, const char 
     const size_t q = packs_queries ? bound->query_total : bound->query_len;
     const size_t k = packs_keys ? bound->key_total : bound->key_len;
     const size_t kv_bytes = mha_bind_type_bytes(desc->key_value_type);
-    const mha_access cache = desc->uses & MHA_USES_APPEND ? MHA_WRITES : MHA_READS;
+    const mha_access cache = desc->uses & MHA_USES_APPEND ? MHA_UPDATES : MHA_READS;
     mha_status status = mha_bind_tensor(run, &bound->query, who, "query", &args->query,
                                         (size_t[]){ qb, h, q, desc->head_dim },
                                         mha_bind_type_bytes(desc->type), MHA_READS);

@@ -36,11 +36,11 @@ static mha_status check_buffer(const mha_run *run, buffer_facts *out, const char
                             "%s: the buffer of %s belongs to another OpenCL context than the "
                             "mha_context",
                             who, name);
-    if (access == MHA_WRITES && (flags & CL_MEM_READ_ONLY))
+    if (access & MHA_WRITES && flags & CL_MEM_READ_ONLY)
         return mha_log_fail(log, MHA_INVALID_ARGUMENT,
                             "%s: the buffer of %s is CL_MEM_READ_ONLY, and it is written", who,
                             name);
-    if (access == MHA_READS && (flags & CL_MEM_WRITE_ONLY))
+    if (access & MHA_READS && flags & CL_MEM_WRITE_ONLY)
         return mha_log_fail(log, MHA_INVALID_ARGUMENT,
                             "%s: the buffer of %s is CL_MEM_WRITE_ONLY, and it is read", who, name);
     *out = (buffer_facts){ .size = size, .root = parent ? parent : buffer, .origin = origin };
@@ -85,7 +85,7 @@ static mha_status resolve_strides(const mha_run *run, size_t out[4], const char 
         return mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
                             "%s: %s.strides[3] is %zu; the last axis must be contiguous, so 1", who,
                             name, out[3]);
-    if (access == MHA_WRITES && repeats_itself(shape, out))
+    if (access & MHA_WRITES && repeats_itself(shape, out))
         return mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
                             "%s: the strides of %s (%zu, %zu, %zu, %zu) make it write an element "
                             "twice",
@@ -593,7 +593,7 @@ mha_status mha_bind_apart(const mha_run *run, const char *who, const mha_view *c
         if (meet(views[i], &workspace))
             return mha_log_fail(&run->context->log, MHA_OVERLAP,
                                 "%s: %s lies in the buffer of call.workspace", who, names[i]);
-        for (size_t j = 0; accesses[i] == MHA_WRITES && j < count; j++)
+        for (size_t j = 0; accesses[i] & MHA_WRITES && j < count; j++)
             if (j != i && meet(views[i], views[j]))
                 return mha_log_fail(&run->context->log, MHA_OVERLAP,
                                     "%s: %s shares memory with %s: bytes %zu to %zu and %zu to %zu "
@@ -630,7 +630,7 @@ mha_status mha_bind_overlap(const mha_run *run, const mha_bound *bound, const ch
     const mha_view key_offsets = view_of(&bound->key_offsets);
     const mha_view *query =
         in_place && mha_bind_coincide(&bound->query, &bound->output) ? &none : &bound->query;
-    const mha_access cache = bound->new_key.root ? MHA_WRITES : MHA_READS;
+    const mha_access cache = bound->new_key.root ? MHA_UPDATES : MHA_READS;
     const struct {
         const mha_view *view;
         const char *name;

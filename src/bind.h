@@ -15,8 +15,9 @@ typedef struct mha_view {
 } mha_view;
 
 typedef enum mha_access {
-    MHA_READS,
-    MHA_WRITES
+    MHA_READS = 1,
+    MHA_WRITES = 2,
+    MHA_UPDATES = MHA_READS | MHA_WRITES
 } mha_access;
 
 /* Checks a tensor of `shape` whose elements have `bytes` each. `name` is that of the argument. */

@@ -82,6 +82,12 @@ static mha_status resolve(mha_layer *layer, const mha_layer_desc *given)
     if (desc->flags & ~known)
         return mha_log_fail(&context->log, MHA_UNSUPPORTED, "%s: flags has unknown bits: 0x%x",
                             create_who, desc->flags & ~known);
+    if (desc->attention.uses & not_of_layer)
+        return mha_log_fail(
+            &context->log, MHA_UNSUPPORTED,
+            "%s: a layer has no cache, rotary positions or offsets in this version; "
+            "an mha_attention does",
+            create_who);
     if (desc->projection < MHA_GEMM_DEFAULT || desc->projection > MHA_GEMM_KERNEL)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
                             "%s: projection is no mha_gemm_by: %d", create_who,
@@ -98,12 +104,6 @@ static mha_status resolve(mha_layer *layer, const mha_layer_desc *given)
                             "%s: a layer's tensors and weights are float32 in this version; an "
                             "mha_attention takes the other types",
                             create_who);
-    if (a->uses & not_of_layer)
-        return mha_log_fail(
-            &context->log, MHA_UNSUPPORTED,
-            "%s: a layer has no cache, rotary positions or offsets in this version; "
-            "an mha_attention does",
-            create_who);
     const size_t merged = a->heads * a->value_dim;
     if (!desc->output_width)
         desc->output_width = desc->flags & MHA_LAYER_MERGED_OUTPUT ? merged : desc->query_width;
@@ -465,6 +465,8 @@ mha_status mha_layer_enqueue(mha_layer *layer, const mha_attention_args *args, c
     if (status)
         return mha_context_note(context, status);
     status = mha_bind_call_lengths(&run, &bound, who, &layer->desc.attention, args);
+    if (!status) /* which a layer does not use, so that none may be given */
+        status = mha_bind_offsets(&run, &bound, who, &layer->desc.attention, args);
     if (!status)
         status = bind_tensors(layer, &run, who, &bound, args, &views);
     if (!status)

@@ -133,6 +133,8 @@ mha_status mha_softmax_enqueue(mha_softmax *softmax, const mha_tensor *scores,
     if (status)
         return mha_context_note(context, status);
     status = mha_bind_call_lengths(&run, &bound, who, desc, args);
+    if (!status) /* which a softmax does not use, so that none may be given */
+        status = mha_bind_offsets(&run, &bound, who, desc, args);
     if (!status)
         status = require_packed(&run, who, "probs", &args->probs);
     if (!status)

@@ -97,7 +97,7 @@ static mha_status check_axes(const mha_context *context, const mha_attention_des
         { "batch", desc->batch, 0 },         { "heads", desc->heads, 1 },
         { "kv_heads", desc->kv_heads, 1 },   { "query_len", desc->query_len, 0 },
         { "key_len", desc->key_len, 0 },     { "head_dim", desc->head_dim, 1 },
-        { "value_dim", desc->value_dim, 1 },
+        { "value_dim", desc->value_dim, 1 }, { "rotary_positions", desc->rotary_positions, 0 },
     };
     mha_status status = MHA_OK;
     for (size_t i = 0; !status && i < sizeof axes / sizeof axes[0]; i++)
@@ -252,8 +252,8 @@ static mha_status check_cache(const mha_context *context, const mha_attention_de
         { rotates &&
               (desc->rotary_dim % 2 || desc->rotary_dim > desc->head_dim || !desc->rotary_dim),
           MHA_INVALID_ARGUMENT, "rotary_dim must be even, and at most head_dim" },
-        { rotates && (!desc->rotary_positions || desc->rotary_positions > MHA_MOST_AXIS),
-          MHA_INVALID_ARGUMENT, "rotary_positions must be the rows of the tables, at least 1" },
+        { rotates && !desc->rotary_positions, MHA_INVALID_ARGUMENT,
+          "rotary_positions must be the rows of the tables, at least 1" },
         { rotates && desc->rotary_pairs != MHA_ROTARY_HALVES &&
               desc->rotary_pairs != MHA_ROTARY_INTERLEAVED,
           MHA_INVALID_ARGUMENT, "rotary_pairs is no mha_rotary_pairs" },

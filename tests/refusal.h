@@ -14,13 +14,14 @@ typedef struct refusal_arg {
     bool strided;         /* size_t strides[4] follow, and count */
     const double *want;   /* of an output: the right values. NULL: an input */
     bool optional;        /* without it the call is another good one */
+    const float *before;  /* of a cache, which is read and written: what it holds before the call */
 } refusal_arg;
 
 /* `at` of an output that the call writes without being given it: of a layer that is loaded. */
 #define REFUSAL_NOWHERE SIZE_MAX
 
 enum {
-    REFUSAL_MOST = 12, /* arguments */
+    REFUSAL_MOST = 16, /* arguments */
     REFUSAL_ARENA_BYTES = 1 << 16
 };
 

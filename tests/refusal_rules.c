@@ -122,6 +122,18 @@ static void expect_moved(refusal *r, const refusal_arg *arg, const char *how, cl
     refusal_expect(r, name, refusal_moved(r, arg, buffer, offset), &r->call, status, arg->name);
 }
 
+static void refuse_flag(refusal *r, const refusal_arg *arg, cl_mem_flags flag, const char *how)
+{
+    const size_t bytes = size_of(device_buffer(&arg->tensor));
+    const size_t offset = arg->tensor.offset;
+    cl_mem closed = make_buffer(r, flag, bytes);
+    expect_moved(r, arg, how, closed, offset, MHA_INVALID_ARGUMENT);
+    cl_mem part = make_part(closed, 0, bytes);
+    expect_moved(r, arg, "part of such a buffer", part, offset, MHA_INVALID_ARGUMENT);
+    clReleaseMemObject(part);
+    clReleaseMemObject(closed);
+}
+
 static void refuse_buffers_of(refusal *r, const refusal_arg *arg)
 {
     const device_tensor *tensor = &arg->tensor;
@@ -139,14 +151,10 @@ static void refuse_buffers_of(refusal *r, const refusal_arg *arg)
     cl_mem part = make_part(good, 0, (tensor->offset + count) * tensor->bytes - 1);
     expect_moved(r, arg, "in a part one byte short", part, tensor->offset, MHA_BUFFER_TOO_SMALL);
     clReleaseMemObject(part);
-    cl_mem_flags flags = arg->want ? CL_MEM_READ_ONLY : CL_MEM_WRITE_ONLY;
-    cl_mem closed = make_buffer(r, flags, size_of(good));
-    const char *how = arg->want ? "read-only" : "write-only";
-    expect_moved(r, arg, how, closed, tensor->offset, MHA_INVALID_ARGUMENT);
-    part = make_part(closed, 0, size_of(good));
-    expect_moved(r, arg, "part of such a buffer", part, tensor->offset, MHA_INVALID_ARGUMENT);
-    clReleaseMemObject(part);
-    clReleaseMemObject(closed);
+    if (arg->want)
+        refuse_flag(r, arg, CL_MEM_READ_ONLY, "read-only");
+    if (!arg->want || arg->before)
+        refuse_flag(r, arg, CL_MEM_WRITE_ONLY, "write-only");
 }
 
 void refusal_of_buffers(refusal *r)

@@ -137,3 +137,51 @@ void scene_refuse_lengths(refusal *r, size_t base)
         refusal_expect(r, row->name, copy, &r->call, MHA_INVALID_ARGUMENT, row->says);
     }
 }
+
+typedef struct unasked_row {
+    const char *says;
+    size_t at, bytes; /* of mha_attention_args */
+    const void *value;
+} unasked_row;
+
+#define UNASKED(field, value)                             \
+    {                                                     \
+#field, SCENE_AT(field), sizeof *(value), (value) \
+    }
+
+static void refuse_rows(refusal *r, size_t base, const unasked_row *rows, size_t count)
+{
+    const refusal_arg *any = &r->list[0];
+    for (size_t i = 0; i < count; i++) {
+        char *copy = refusal_moved(r, any, device_buffer(&any->tensor), any->tensor.offset);
+        memcpy(copy + base + rows[i].at, rows[i].value, rows[i].bytes);
+        refusal_expect(r, rows[i].says, copy, &r->call, MHA_INVALID_ARGUMENT, rows[i].says);
+    }
+}
+
+void scene_refuse_unasked(refusal *r, size_t base, bool cache_too)
+{
+    const mha_tensor tensor = { .buffer = r->arena };
+    const mha_lengths host = { .host = scene_key_lengths };
+    const mha_lengths buffer = { .buffer = r->arena };
+    const size_t one = 1, most = SIZE_MAX;
+    const uint64_t low = 1, high = 1ull << 63;
+    const uint32_t number = 1;
+    const unasked_row rows[] = {
+        UNASKED(query_offsets, &host),    UNASKED(query_offsets, &buffer),
+        UNASKED(key_offsets, &host),      UNASKED(key_offsets, &buffer),
+        UNASKED(query_total, &one),       UNASKED(query_total, &most),
+        UNASKED(key_total, &one),         UNASKED(key_total, &most),
+        UNASKED(dropout_seed, &low),      UNASKED(dropout_seed, &high),
+        UNASKED(dropout_offset, &number),
+    };
+    const unasked_row cache_rows[] = {
+        UNASKED(new_key, &tensor),        UNASKED(new_value, &tensor),
+        UNASKED(rotary_cos, &tensor),     UNASKED(rotary_sin, &tensor),
+        UNASKED(append_positions, &host), UNASKED(append_positions, &buffer),
+        UNASKED(new_len, &one),           UNASKED(new_len, &most),
+    };
+    refuse_rows(r, base, rows, sizeof rows / sizeof rows[0]);
+    if (cache_too)
+        refuse_rows(r, base, cache_rows, sizeof cache_rows / sizeof cache_rows[0]);
+}

@@ -46,4 +46,8 @@ size_t scene_add_options(device *d, refusal_arg *list, mha_attention_args *args,
  * above. */
 void scene_refuse_lengths(refusal *r, size_t base);
 
+/* Offsets, totals and dropout's seed, given to a call whose desc says nothing of them; `cache_too`:
+ * also new keys, positions and tables. */
+void scene_refuse_unasked(refusal *r, size_t base, bool cache_too);
+
 #endif

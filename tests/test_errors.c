@@ -158,7 +158,10 @@ static void try_rows(const kind *k, const create_row *rows, size_t count)
 #define EXCLUSION_ROWS                                                                   \
     { "uses", MHA_UNSUPPORTED, { SET(uses, 1ull << 40) } },                              \
         { "uses", MHA_UNSUPPORTED, { SET(uses, 1ull << 63) } },                          \
-        { "diagonal", MHA_INVALID_ARGUMENT, { SET(diagonal, 3) } },                      \
+        { "diagonal", MHA_INVALID_ARGUMENT, { SET(diagonal, 4) } },                      \
+        { "MHA_AFTER_PAST", MHA_INVALID_ARGUMENT, { SET(diagonal, MHA_AFTER_PAST) } },   \
+        { "dropout_p", MHA_INVALID_ARGUMENT, { REAL(dropout_p, 0.1f) } },                \
+        { "dropout_p", MHA_INVALID_ARGUMENT, { REAL(dropout_p, NAN) } },                 \
         { "diagonal", MHA_INVALID_ARGUMENT, { SET(diagonal, -1) } },                     \
         { "diagonal", MHA_INVALID_ARGUMENT, { SET(diagonal, MHA_DIAGONAL_NONE) } },      \
         { "diagonal",                                                                    \
@@ -221,10 +224,16 @@ static const create_row attention_rows[] = {
     { "output_type", MHA_INVALID_ARGUMENT, { SET(output_type, -1) } },
     { "scale", MHA_INVALID_ARGUMENT, { REAL(scale, NAN) } },
     { "scale", MHA_INVALID_ARGUMENT, { REAL(scale, -INFINITY) } },
-    { "path", MHA_INVALID_ARGUMENT, { SET(path, 3) } },
+    { "path", MHA_INVALID_ARGUMENT, { SET(path, 4) } },
     { "path", MHA_INVALID_ARGUMENT, { SET(path, -1) } },
     { "gemm", MHA_INVALID_ARGUMENT, { SET(gemm, 3) } },
     { "gemm", MHA_INVALID_ARGUMENT, { SET(gemm, -1) } },
+    { "new_len", MHA_INVALID_ARGUMENT, { SET(new_len, 1) } },
+    { "new_len", MHA_INVALID_ARGUMENT, { SET(new_len, SIZE_MAX) } },
+    { "new_type", MHA_INVALID_ARGUMENT, { SET(new_type, 4) } },
+    { "MHA_USES_ROTARY", MHA_INVALID_ARGUMENT, { SET(rotary_dim, 2) } },
+    { "MHA_USES_ROTARY", MHA_INVALID_ARGUMENT, { SET(rotary_positions, 1) } },
+    { "MHA_USES_ROTARY", MHA_INVALID_ARGUMENT, { SET(rotary_pairs, MHA_ROTARY_INTERLEAVED) } },
     /* What a window's size is, is nobody's business. */
     { "any window", MHA_OK, { SET(window_left, SIZE_MAX) } },
     { "a negative scale", MHA_OK, { REAL(scale, -0.5f) } },
@@ -238,6 +247,166 @@ Test(errors, attention_create)
     TRY_ROWS(&attention_kind, attention_rows);
 }
 
+/* --- caches, rotary positions, offsets, dropout --- */
+
+enum {
+    CACHE = MHA_USES_APPEND,
+    RING = MHA_USES_RING,
+    ROTARY = MHA_USES_ROTARY,
+    CAUSAL = MHA_USES_CAUSAL,
+    LEFT = MHA_USES_WINDOW_LEFT,
+    LENGTHS = MHA_USES_KEY_LENGTHS,
+    QUERY_OFFSETS = MHA_USES_QUERY_OFFSETS,
+    KEY_OFFSETS = MHA_USES_KEY_OFFSETS,
+    DROPOUT = MHA_USES_DROPOUT
+};
+
+static const mha_attention_desc good_cache = {
+    .batch = 2,
+    .heads = 4,
+    .kv_heads = 2,
+    .query_len = 3,
+    .key_len = 7,
+    .head_dim = 8,
+    .value_dim = 6,
+    .uses = CACHE | ROTARY | CAUSAL,
+    .diagonal = MHA_AFTER_PAST,
+    .new_len = 3,
+    .rotary_dim = 6,
+    .rotary_positions = 9,
+};
+static const mha_attention_desc good_ring = {
+    .batch = 2,
+    .heads = 4,
+    .query_len = 3,
+    .key_len = 7,
+    .head_dim = 8,
+    .uses = CACHE | RING | CAUSAL | LEFT,
+    .diagonal = MHA_BOTTOM_RIGHT,
+    .window_left = 4,
+    .new_len = 3,
+};
+static const mha_attention_desc good_offsets = {
+    .batch = 2,
+    .heads = 4,
+    .query_len = 5,
+    .key_len = 7,
+    .head_dim = 8,
+    .uses = QUERY_OFFSETS | KEY_OFFSETS | DROPOUT,
+    .dropout_p = 0.25f,
+};
+static const kind cache_kind = KIND_ROW(attention, good_cache);
+static const kind ring_kind = KIND_ROW(attention, good_ring);
+static const kind offsets_kind = KIND_ROW(attention, good_offsets);
+
+static const create_row cache_rows[] = {
+    { "new_len", MHA_INVALID_ARGUMENT, { SET(new_len, 0) } },
+    { "new_len", MHA_INVALID_ARGUMENT, { SET(new_len, 8) } },
+    { "new_len", MHA_INVALID_ARGUMENT, { SET(new_len, 1ull << 31) } },
+    { "new_len", MHA_INVALID_ARGUMENT, { SET(new_len, 1ull << 32) } },
+    { "new_len", MHA_INVALID_ARGUMENT, { SET(new_len, SIZE_MAX) } },
+    { "new_len", MHA_INVALID_ARGUMENT, { SET(key_len, 0) } },
+    { "new_len", MHA_INVALID_ARGUMENT, { SET(key_len, 2) } },
+    { "new_type", MHA_INVALID_ARGUMENT, { SET(new_type, 4) } },
+    { "new_type", MHA_INVALID_ARGUMENT, { SET(new_type, -1) } },
+    { "offsets", MHA_UNSUPPORTED, { SET(uses, CACHE | QUERY_OFFSETS), SET(diagonal, 0) } },
+    { "offsets", MHA_UNSUPPORTED, { SET(uses, CACHE | KEY_OFFSETS), SET(diagonal, 0) } },
+    { "MHA_USES_KEY_LENGTHS",
+      MHA_INVALID_ARGUMENT,
+      { SET(uses, CACHE | ROTARY | CAUSAL | LENGTHS) } },
+    { "MHA_AFTER_PAST", MHA_INVALID_ARGUMENT, { SET(uses, CAUSAL), SET(new_len, 0) } },
+    { "MHA_USES_ROTARY",
+      MHA_INVALID_ARGUMENT,
+      { SET(uses, ROTARY | CAUSAL), SET(new_len, 0), SET(diagonal, MHA_TOP_LEFT) } },
+    { "rotary_dim", MHA_INVALID_ARGUMENT, { SET(rotary_dim, 5) } },
+    { "rotary_dim", MHA_INVALID_ARGUMENT, { SET(rotary_dim, 10) } },
+    { "rotary_dim", MHA_INVALID_ARGUMENT, { SET(rotary_dim, SIZE_MAX) } },
+    { "rotary_dim", MHA_INVALID_ARGUMENT, { SET(rotary_dim, SIZE_MAX - 1) } },
+    { "rotary_dim", MHA_INVALID_ARGUMENT, { SET(rotary_dim, 0), SET(head_dim, 7) } },
+    { "rotary_positions", MHA_INVALID_ARGUMENT, { SET(rotary_positions, 0) } },
+    HUGE_AXIS(rotary_positions),
+    { "rotary_positions", MHA_TOO_LARGE, { SET(rotary_positions, INT_MAX) } },
+    { "rotary_pairs", MHA_INVALID_ARGUMENT, { SET(rotary_pairs, 2) } },
+    { "rotary_pairs", MHA_INVALID_ARGUMENT, { SET(rotary_pairs, -1) } },
+    { "MHA_USES_ROTARY", MHA_INVALID_ARGUMENT, { SET(uses, CACHE | CAUSAL) } },
+    { "MHA_USES_ROTARY",
+      MHA_INVALID_ARGUMENT,
+      { SET(uses, CACHE | CAUSAL), SET(rotary_dim, 0), SET(rotary_positions, 0),
+        SET(rotary_pairs, MHA_ROTARY_INTERLEAVED) } },
+    HUGE_AXIS(batch),
+    HUGE_AXIS(query_len),
+    HUGE_AXIS(key_len),
+    /* The rotated queries alone are more than a buffer holds. */
+    { "workspace",
+      MHA_TOO_LARGE,
+      { SET(batch, 1 << 15), SET(query_len, 1 << 30), SET(head_dim, 64) } },
+    { "the largest rotary_positions", MHA_OK, { SET(rotary_positions, INT_MAX - (1 << 17)) } },
+    { "fewer positions than new keys", MHA_OK, { SET(rotary_positions, 1) } },
+    { "no batch", MHA_OK, { SET(batch, 0) } },
+    { "no queries", MHA_OK, { SET(query_len, 0) } },
+    { "every key new", MHA_OK, { SET(new_len, 7) } },
+    { "the whole row", MHA_OK, { SET(rotary_dim, 0) } },
+};
+
+static const create_row ring_rows[] = {
+    { "MHA_USES_RING", MHA_INVALID_ARGUMENT, { SET(uses, RING | CAUSAL | LEFT), SET(new_len, 0) } },
+    { "MHA_USES_WINDOW_LEFT",
+      MHA_INVALID_ARGUMENT,
+      { SET(uses, CACHE | RING | CAUSAL), SET(window_left, 0) } },
+    { "MHA_BOTTOM_RIGHT", MHA_INVALID_ARGUMENT, { SET(diagonal, MHA_TOP_LEFT) } },
+    { "MHA_BOTTOM_RIGHT", MHA_INVALID_ARGUMENT, { SET(diagonal, MHA_AFTER_PAST) } },
+    { "window_left", MHA_INVALID_ARGUMENT, { SET(window_left, 7) } },
+    { "window_left", MHA_INVALID_ARGUMENT, { SET(window_left, INT_MAX) } },
+    { "window_left", MHA_INVALID_ARGUMENT, { SET(window_left, SIZE_MAX) } },
+    { "window_left", MHA_INVALID_ARGUMENT, { SET(window_left, SIZE_MAX - 6) } },
+    { "a window that fits one query", MHA_OK, { SET(window_left, 6) } },
+    { "path", MHA_UNSUPPORTED, { SET(path, MHA_PATH_COMPOSED) } },
+#define NOT_WITH_RING(word, use)                            \
+    {                                                       \
+        word, MHA_UNSUPPORTED,                              \
+        {                                                   \
+            SET(uses, CACHE | RING | CAUSAL | LEFT | (use)) \
+        }                                                   \
+    }
+    NOT_WITH_RING("bias", MHA_USES_BIAS),
+    NOT_WITH_RING("mask", MHA_USES_MASK),
+    NOT_WITH_RING("starts", MHA_USES_KEY_STARTS),
+    NOT_WITH_RING("lengths", MHA_USES_KEY_LENGTHS),
+    NOT_WITH_RING("lengths", MHA_USES_KEY_LENGTHS_PER_QUERY),
+    NOT_WITH_RING("probs", MHA_USES_PROBS),
+    NOT_WITH_RING("scores", MHA_USES_SCORES),
+    NOT_WITH_RING("dropout", MHA_USES_DROPOUT),
+    NOT_WITH_RING("offsets", MHA_USES_QUERY_OFFSETS),
+};
+
+static const create_row offsets_rows[] = {
+    { "dropout_p", MHA_INVALID_ARGUMENT, { REAL(dropout_p, 1) } },
+    { "dropout_p", MHA_INVALID_ARGUMENT, { REAL(dropout_p, -0.1f) } },
+    { "dropout_p", MHA_INVALID_ARGUMENT, { REAL(dropout_p, NAN) } },
+    { "dropout_p", MHA_INVALID_ARGUMENT, { REAL(dropout_p, INFINITY) } },
+    { "dropout_p", MHA_INVALID_ARGUMENT, { SET(uses, QUERY_OFFSETS) } },
+    { "offsets", MHA_UNSUPPORTED, { SET(path, MHA_PATH_COMPOSED) } },
+    { "offsets", MHA_UNSUPPORTED, { SET(uses, QUERY_OFFSETS | DROPOUT | MHA_USES_PROBS) } },
+    { "offsets", MHA_UNSUPPORTED, { SET(uses, KEY_OFFSETS | DROPOUT | MHA_USES_SCORES) } },
+    { "no dropout", MHA_OK, { REAL(dropout_p, 0) } },
+    { "nearly all dropped", MHA_OK, { REAL(dropout_p, 0x1.fffffep-1f) } },
+    { "no batch", MHA_OK, { SET(batch, 0) } },
+    { "no queries", MHA_OK, { SET(query_len, 0) } },
+};
+
+Test(errors, attention_create_with_a_cache)
+{
+    TRY_ROWS(&cache_kind, cache_rows);
+    TRY_ROWS(&ring_kind, ring_rows);
+}
+
+Test(errors, attention_create_with_offsets_and_dropout)
+{
+    TRY_ROWS(&offsets_kind, offsets_rows);
+}
+
+/* --- the others --- */
+
 static const create_row softmax_rows[] = {
     EXCLUSION_ROWS,
     HUGE_AXIS(batch),
@@ -246,11 +415,24 @@ static const create_row softmax_rows[] = {
     HUGE_AXIS(key_len),
     { "scale", MHA_UNSUPPORTED, { REAL(scale, 2) } },
     { "scale", MHA_UNSUPPORTED, { REAL(scale, NAN) } },
+    { "caches", MHA_UNSUPPORTED, { SET(uses, MHA_USES_APPEND) } },
+    { "caches", MHA_UNSUPPORTED, { SET(uses, MHA_USES_RING) } },
+    { "rotary", MHA_UNSUPPORTED, { SET(uses, MHA_USES_ROTARY) } },
+    { "offsets", MHA_UNSUPPORTED, { SET(uses, MHA_USES_QUERY_OFFSETS) } },
+    { "offsets", MHA_UNSUPPORTED, { SET(uses, MHA_USES_KEY_OFFSETS) } },
     { "scale of 1", MHA_OK, { REAL(scale, 1) } },
     { "ignored fields",
       MHA_OK,
       { SET(head_dim, 0), SET(value_dim, SIZE_MAX), SET(kv_heads, 3), SET(type, 99) } },
     { "more ignored fields", MHA_OK, { SET(path, 99), SET(gemm, 99), SET(tiling, 99) } },
+    { "fields of a cache",
+      MHA_OK,
+      { SET(new_len, SIZE_MAX), SET(new_type, 99), SET(rotary_dim, 3),
+        SET(rotary_positions, SIZE_MAX) } },
+    { "dropout",
+      MHA_OK,
+      { SET(uses, DROPOUT | CAUSAL), REAL(dropout_p, 0.5f), SET(window_left, 0),
+        SET(bias_broadcast, 0) } },
 };
 
 Test(errors, softmax_create)
@@ -295,6 +477,19 @@ static const create_row layer_rows[] = {
     { "float32", MHA_UNSUPPORTED, { SET_LAYER(attention.type, MHA_FLOAT16) } },
     { "softcap", MHA_INVALID_ARGUMENT, { REAL_IN(mha_layer_desc, attention.softcap, -1) } },
     { "diagonal", MHA_INVALID_ARGUMENT, { SET_LAYER(attention.uses, MHA_USES_CAUSAL) } },
+    { "cache", MHA_UNSUPPORTED, { SET_LAYER(attention.uses, CACHE) } },
+    { "cache",
+      MHA_UNSUPPORTED,
+      { SET_LAYER(attention.uses, CACHE), SET_LAYER(attention.new_len, 2) } },
+    { "cache", MHA_UNSUPPORTED, { SET_LAYER(attention.uses, RING) } },
+    { "rotary", MHA_UNSUPPORTED, { SET_LAYER(attention.uses, ROTARY) } },
+    { "offsets", MHA_UNSUPPORTED, { SET_LAYER(attention.uses, QUERY_OFFSETS) } },
+    { "offsets", MHA_UNSUPPORTED, { SET_LAYER(attention.uses, KEY_OFFSETS) } },
+    { "new_len", MHA_INVALID_ARGUMENT, { SET_LAYER(attention.new_len, 1) } },
+    { "dropout_p", MHA_INVALID_ARGUMENT, { REAL_IN(mha_layer_desc, attention.dropout_p, 0.5f) } },
+    { "dropout_p",
+      MHA_INVALID_ARGUMENT,
+      { SET_LAYER(attention.uses, DROPOUT), REAL_IN(mha_layer_desc, attention.dropout_p, 1) } },
     HUGE_FIELD(batch),
     HUGE_FIELD(query_len),
     HUGE_FIELD(value_dim),

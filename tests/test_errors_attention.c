@@ -120,6 +120,14 @@ Test(errors, attention_lengths)
     close_scene(&s);
 }
 
+Test(errors, attention_without_a_cache)
+{
+    scene s = { 0 };
+    open_scene(&s);
+    scene_refuse_unasked(&s.r, 0, true);
+    close_scene(&s);
+}
+
 static void expect_unasked(scene *s, mha_attention *plain, const mha_attention_args *args,
                            const char *name)
 {

@@ -228,6 +228,14 @@ Test(errors, layer_lengths)
     close_scene(&s);
 }
 
+Test(errors, layer_without_a_cache)
+{
+    scene s = { 0 };
+    open_enqueue(&s);
+    scene_refuse_unasked(&s.r, 0, true);
+    close_scene(&s);
+}
+
 Test(errors, load_calls)
 {
     scene s = { 0 };

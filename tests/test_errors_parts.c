@@ -316,6 +316,15 @@ Test(errors, softmax_calls_and_buffers)
     close_scene(&s);
 }
 
+Test(errors, softmax_without_a_cache)
+{
+    scene s = { 0 };
+    softmax_args args;
+    open_softmax(&s, &args);
+    scene_refuse_unasked(&s.r, BASE, true);
+    close_scene(&s);
+}
+
 Test(errors, softmax_strides)
 {
     scene s = { 0 };
