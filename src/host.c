@@ -64,14 +64,15 @@ static mha_status stage_input(mha_context *context, staged *array, const char *n
                  element_bytes);
 }
 
+/* keeps: the call does not write all of it, and the rest stays as it is. */
 static mha_status stage_output(mha_context *context, staged *array, const char *name,
                                mha_tensor *tensor, const mha_host_output *output,
-                               const size_t shape[4], size_t element_bytes)
+                               const size_t shape[4], size_t element_bytes, bool keeps)
 {
     for (int axis = 0; axis < 4; axis++)
         tensor->strides[axis] = output->strides[axis];
-    return stage(context, array, name, &tensor->buffer, NULL, output->data, shape, output->strides,
-                 element_bytes);
+    return stage(context, array, name, &tensor->buffer, keeps ? output->data : NULL, output->data,
+                 shape, output->strides, element_bytes);
 }
 
 static void release(staged *arrays, size_t count)
@@ -247,7 +248,8 @@ static mha_status run_staged(mha_context *context, const mha_attention_desc *des
                              inputs[i].shape, inputs[i].bytes);
     for (int i = 0; !status && i < OUTPUTS; i++)
         status = stage_output(context, &arrays[INPUTS + i], outputs[i].name, outputs[i].tensor,
-                              outputs[i].to, outputs[i].shape, outputs[i].bytes);
+                              outputs[i].to, outputs[i].shape, outputs[i].bytes,
+                              desc->uses & MHA_USES_QUERY_OFFSETS);
     if (!status) {
         work->args = &args;
         status = run_queued(context, work, workspace_bytes, arrays, INPUTS + OUTPUTS);
@@ -306,25 +308,28 @@ static mha_status check_call(const mha_context *context, const char *who,
     return refuse_unasked(context, who, desc, args);
 }
 
-/* Rows of a tensor whose batches may lie end to end: then as many as the last offset says, once
- * that is known to be no nonsense. */
+/* Rows of a tensor whose batches may lie end to end: then as many as the last offset says. Nothing
+ * of that size is read before all offsets are known to be in order. */
 static mha_status count_rows(const mha_context *context, const char *name, bool packs,
                              const int32_t *offsets, size_t batch, size_t len, size_t *rows)
 {
-    *rows = len;
-    if (!packs || (!batch && !offsets))
+    *rows = packs ? 0 : len;
+    if (!packs || !batch)
         return MHA_OK;
     if (!offsets)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
                             "mha_attention_run: %s is not given, but desc.uses says that it takes "
                             "part",
                             name);
-    *rows = offsets[batch] > 0 ? (size_t)offsets[batch] : 0;
-    if (*rows > batch * len && offsets[0] >= 0 && *rows - (size_t)offsets[0] > batch * len)
-        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
-                            "mha_attention_run: %s[%zu] is %ld, more rows than %zu sequences of at "
-                            "most %zu have",
-                            name, batch, (long)offsets[batch], batch, len);
+    for (size_t i = 0; i <= batch; i++) {
+        const size_t least = *rows; /* the offset before, or 0 */
+        if (offsets[i] < 0 || (size_t)offsets[i] < least || (i && offsets[i] - least > len))
+            return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
+                                "mha_attention_run: %s[%zu] is %ld, and before it is %zu: offsets "
+                                "ascend from 0, and a sequence has at most %zu rows",
+                                name, i, (long)offsets[i], least, len);
+        *rows = (size_t)offsets[i];
+    }
     return MHA_OK;
 }
 

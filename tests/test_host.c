@@ -1,14 +1,12 @@
 /* The host-array calls: right, bit for bit as on the device, within the bytes of the arrays. */
-#define _GNU_SOURCE
 #include "compare.h"
+#include "page_end.h"
 #include "refusal_scene.h"
 #include "world.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 TestSuite(host, .init = scene_fill, .timeout = 120);
 
@@ -25,46 +23,21 @@ enum {
     NUM_ROWS = B * H * Q
 };
 
-/* Memory whose last byte is the last of a page, with a page behind it that nobody may touch. The
- * process is the test's own: nothing is given back. */
-static void *at_page_end(size_t bytes)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    const size_t room = (bytes + page - 1) / page * page;
-    char *memory =
-        mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    cr_assert(memory != MAP_FAILED && !mprotect(memory + room, page, PROT_NONE));
-    return memory + room - bytes;
-}
-
-static void *copy_to_page_end(const void *from, size_t bytes)
-{
-    return memcpy(at_page_end(bytes), from, bytes);
-}
-
-static float *nans(size_t count)
-{
-    float *data = at_page_end(count * sizeof *data);
-    for (size_t i = 0; i < count; i++)
-        data[i] = NAN;
-    return data;
-}
-
 /* All options, packed, every array up to the end of a page. */
 static mha_host_args all_args(void)
 {
     const size_t word = sizeof(float);
     return (mha_host_args){
-        .query.data = copy_to_page_end(scene_query, B * H * Q * DIM * word),
-        .key.data = copy_to_page_end(scene_key, B * KV * K * DIM * word),
-        .value.data = copy_to_page_end(scene_value, B * KV * K * VALUE_DIM * word),
-        .bias.data = copy_to_page_end(scene_bias, H * Q * K * word),
-        .mask.data = copy_to_page_end(scene_mask, B * H * Q * K),
-        .output.data = nans(NUM_OUTPUT),
-        .probs.data = nans(NUM_PROBS),
-        .lse.data = nans(NUM_ROWS),
-        .key_lengths = copy_to_page_end(scene_key_lengths, sizeof scene_key_lengths),
-        .key_lengths_per_query = copy_to_page_end(scene_per_query, sizeof scene_per_query),
+        .query.data = page_end_copy(scene_query, B * H * Q * DIM * word),
+        .key.data = page_end_copy(scene_key, B * KV * K * DIM * word),
+        .value.data = page_end_copy(scene_value, B * KV * K * VALUE_DIM * word),
+        .bias.data = page_end_copy(scene_bias, H * Q * K * word),
+        .mask.data = page_end_copy(scene_mask, B * H * Q * K),
+        .output.data = page_end_nans(NUM_OUTPUT),
+        .probs.data = page_end_nans(NUM_PROBS),
+        .lse.data = page_end_nans(NUM_ROWS),
+        .key_lengths = page_end_copy(scene_key_lengths, sizeof scene_key_lengths),
+        .key_lengths_per_query = page_end_copy(scene_per_query, sizeof scene_per_query),
     };
 }
 
@@ -176,7 +149,7 @@ static strided make_strided(size_t b, size_t h, size_t len, size_t dim, size_t g
     array.strides[0] = len * array.strides[2] + gap;
     const size_t elements = elements_of(&array);
     array.count = place_of(&array, elements - 1) + 1;
-    array.data = at_page_end(array.count * sizeof(float));
+    array.data = page_end_new(array.count * sizeof(float));
     for (size_t i = 0; i < array.count; i++)
         array.data[i] = GAP;
     for (size_t i = 0; i < elements; i++)
@@ -256,7 +229,7 @@ Test(host, outputs_may_lie_in_each_others_gaps)
     mha_attention *attention = make_attention(&d, MHA_GEMM_KERNEL);
     const mha_host_args packed = all_args();
     cr_assert_eq(mha_attention_run(attention, &packed), MHA_OK, "%s", d.sentence);
-    float *rows = nans(NUM_ROWS * ROW);
+    float *rows = page_end_nans(NUM_ROWS * ROW);
     mha_host_args args = packed;
     const size_t strides[4] = { H * Q * ROW, Q * ROW, ROW, 1 };
     args.output.data = rows;

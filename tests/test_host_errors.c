@@ -1,6 +1,6 @@
 /* Host-array calls that are refused: no array changes, and none is read without need. Belongs to
  * the suite of test_host.c. */
-#define _GNU_SOURCE
+#include "page_end.h"
 #include "refusal.h"
 #include "world.h"
 
@@ -8,17 +8,6 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-/* Memory that ends the process if anybody touches it. */
-static void *untouchable(void)
-{
-    void *page =
-        mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    cr_assert(page != MAP_FAILED);
-    return page;
-}
 
 static float output[WORLD_OUTPUTS], lse[WORLD_ROWS];
 
@@ -141,7 +130,7 @@ static void refuse_lengths(world *w, bool is_layer)
 {
     static const int32_t few[WORLD_BATCH * WORLD_QUERIES] = { 0 };
     const char *who = is_layer ? "mha_layer_run" : "mha_attention_run";
-    void *no_memory = untouchable();
+    void *no_memory = page_untouchable();
     const mha_host_args unread = { .query.data = no_memory,
                                    .key.data = no_memory,
                                    .value.data = no_memory,
@@ -168,6 +157,18 @@ static void refuse_lengths(world *w, bool is_layer)
     args.key_lengths_per_query = few;
     expect_refused(w, is_layer, "lengths of queries, unasked", &args, MHA_INVALID_ARGUMENT,
                    "key_lengths_per_query");
+    args = good_args(w);
+    args.query_offsets = no_memory;
+    expect_refused(w, is_layer, "offsets, unasked", &args, MHA_INVALID_ARGUMENT, "query_offsets");
+    args = good_args(w);
+    args.key_offsets = no_memory;
+    expect_refused(w, is_layer, "offsets, unasked", &args, MHA_INVALID_ARGUMENT, "key_offsets");
+    args = good_args(w);
+    args.dropout_seed = 1;
+    expect_refused(w, is_layer, "a seed, unasked", &args, MHA_INVALID_ARGUMENT, "dropout_seed");
+    args = good_args(w);
+    args.dropout_offset = 1;
+    expect_refused(w, is_layer, "a seed, unasked", &args, MHA_INVALID_ARGUMENT, "dropout_offset");
     expect_refused(w, is_layer, "no arguments", NULL, MHA_INVALID_ARGUMENT, who);
 }
 
@@ -189,13 +190,13 @@ Test(host, unasked_arrays_are_not_read)
     world w;
     world_open(&w, MHA_GEMM_KERNEL);
     mha_host_args args = good_args(&w);
-    args.bias.data = untouchable();
+    args.bias.data = page_untouchable();
     expect_refused(&w, false, "bias unasked", &args, MHA_INVALID_ARGUMENT, "bias");
     args = good_args(&w);
-    args.mask.data = untouchable();
+    args.mask.data = page_untouchable();
     expect_refused(&w, false, "mask unasked", &args, MHA_INVALID_ARGUMENT, "mask");
     args = good_args(&w);
-    args.probs.data = untouchable();
+    args.probs.data = page_untouchable();
     args.probs.strides[3] = 1;
     args.probs.strides[2] = WORLD_KEYS;
     args.probs.strides[1] = WORLD_KEYS * WORLD_QUERIES;
@@ -278,7 +279,7 @@ Test(host, unasked_weights_are_not_read)
     const mha_layer_host_weights bare = { .query.data = w.data.weights[0],
                                           .key.data = w.data.weights[1],
                                           .value.data = w.data.weights[2] };
-    void *no_memory = untouchable();
+    void *no_memory = page_untouchable();
     for (size_t i = 3; i < sizeof weight_places / sizeof weight_places[0]; i++) {
         mha_layer_host_weights weights = bare;
         memcpy((char *)&weights + weight_places[i].at, &no_memory, sizeof no_memory);
