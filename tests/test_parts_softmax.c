@@ -151,3 +151,66 @@ Test(parts_softmax, wide_rules)
     compare_log("softmax with wide rules", CASES, &worst);
     device_close(&d);
 }
+
+/* Dropout multiplies what the softmax gives without it: by 0, or by what the share says. */
+static void check_dropout(device *d, float share, const reference_args *choice)
+{
+    enum {
+        BATCH = 2,
+        HEADS = 3,
+        QUERIES = 5,
+        KEYS = 67,
+        ROWS = BATCH * HEADS * QUERIES
+    };
+    static float scores[ROWS * KEYS], probs[2][ROWS * KEYS], lse[2][ROWS];
+    fill_floats(scores, ROWS * KEYS, 5, FILL_NORMAL);
+    const size_t shape[4] = { BATCH, HEADS, QUERIES, KEYS };
+    const device_tensor from = device_input(d, shape, NULL, sizeof(float), scores);
+    const mha_tensor source = device_arg(&from);
+    for (int drops = 0; drops < 2; drops++) {
+        const device_tensor to = device_output(d, shape, NULL, sizeof(float));
+        const device_tensor sums =
+            device_output(d, (size_t[]){ BATCH, HEADS, QUERIES, 1 }, NULL, sizeof(float));
+        mha_attention_args args = { .probs = device_arg(&to), .lse = device_arg(&sums) };
+        mha_attention_desc desc = { ATTENTION_SIZES(BATCH, HEADS, QUERIES, KEYS, 1),
+                                    .uses = MHA_USES_LSE | MHA_USES_CAUSAL,
+                                    .diagonal = MHA_BOTTOM_RIGHT };
+        if (drops) {
+            desc.uses |= MHA_USES_DROPOUT;
+            desc.dropout_p = share;
+            args.dropout_seed = choice->dropout_seed;
+            args.dropout_offset = choice->dropout_offset;
+        }
+        mha_softmax *softmax = NULL;
+        cr_assert_eq(mha_softmax_create(&softmax, d->context, &desc), MHA_OK, "%s", d->sentence);
+        const mha_call call = device_call(d, mha_softmax_workspace(softmax));
+        cr_assert_eq(mha_softmax_enqueue(softmax, &source, &args, &call), MHA_OK, "%s",
+                     d->sentence);
+        mha_softmax_destroy(&softmax);
+        device_read(d, &to, probs[drops]);
+        device_read(d, &sums, lse[drops]);
+    }
+    for (size_t n = 0; n < ROWS * KEYS; n++) {
+        const size_t g = n / KEYS / QUERIES, i = n / KEYS % QUERIES, j = n % KEYS;
+        const double keep = reference_dropout(choice, HEADS, g / HEADS, g % HEADS, i, j);
+        compare_one("softmax with dropout", "probs", n, probs[1][n], probs[0][n] * keep,
+                    keep * 1e-7, NULL);
+    }
+    for (size_t n = 0; n < ROWS; n++)
+        cr_expect_eq(lse[0][n], lse[1][n], "share %g: lse[%zu]", (double)share, n);
+    device_expect_guards(d, "softmax with dropout");
+    device_forget(d);
+}
+
+Test(parts_softmax, dropout)
+{
+    static const float shares[] = { 0, 0.1f, 0.5f, 0.9f };
+    device d;
+    device_open(&d);
+    for (size_t n = 0; n < sizeof shares / sizeof shares[0]; n++)
+        check_dropout(&d, shares[n],
+                      &(reference_args){ .dropout_p = shares[n],
+                                         .dropout_seed = 0xfedcba9876543210 + n,
+                                         .dropout_offset = n ? 0xffffffff : 0 });
+    device_close(&d);
+}
