@@ -20,10 +20,11 @@ typedef struct results {
 typedef struct trial {
     world w;
     results attention, layer, rotary; /* right ones */
+    world_cache cache;                /* likewise */
     long queued;                      /* kernels, before the call failed */
     /* What a deed makes, and releases. */
     mha_context *context;
-    mha_attention *made_attention;
+    mha_attention *made_attention, *made_cache;
     mha_layer *made_layer;
     mha_softmax *softmax;
     mha_heads *heads;
@@ -47,9 +48,13 @@ static mha_status create_all(trial *t)
     const mha_context_options options = { .cache_dir = device_cache_dir(),
                                           .log = device_log(&t->w.d) };
     const mha_gemm_by by = w->desc.gemm;
+    mha_attention_desc cache_desc = w->cache_desc;
+    cache_desc.path = MHA_PATH_DEFAULT; /* decode needs to know how much local memory there is */
     mha_status status = mha_context_create(&t->context, &options);
     if (!status)
         status = mha_attention_create(&t->made_attention, t->context, &w->desc);
+    if (!status)
+        status = mha_attention_create(&t->made_cache, t->context, &cache_desc);
     if (!status)
         status = mha_layer_create(&t->made_layer, t->context, &w->layer_desc);
     if (!status)
@@ -72,6 +77,7 @@ static void destroy_all(trial *t, mha_status status, const char *name)
     mha_heads_destroy(&t->heads);
     mha_softmax_destroy(&t->softmax);
     mha_layer_destroy(&t->made_layer);
+    mha_attention_destroy(&t->made_cache);
     mha_attention_destroy(&t->made_attention);
     mha_context_destroy(&t->context);
 }
@@ -123,6 +129,11 @@ static mha_status rotate(world *w, const mha_call *call)
     return mha_rotary_enqueue(w->rotary, &w->rotary_args, call);
 }
 
+static mha_status append(world *w, const mha_call *call)
+{
+    return mha_attention_enqueue(w->cache, &w->cache_args, call);
+}
+
 static mha_status enqueue_attention(trial *t)
 {
     return enqueue(t, attend, t->w.call);
@@ -138,29 +149,40 @@ static mha_status enqueue_rotary(trial *t)
     return enqueue(t, rotate, t->w.rotary_call);
 }
 
+static mha_status enqueue_cache(trial *t)
+{
+    return enqueue(t, append, t->w.cache_call);
+}
+
 static void expect_right(const char *name, const results *got, const results *want)
 {
     cr_expect(!memcmp(got, want, sizeof *got), "%s: the next good call is another", name);
 }
 
-/* An output is untouched unless the sentence says that its kernel was queued; and what it says is
- * so. */
-static void expect_claim(trial *t, const char *name, const char *output,
-                         const device_tensor *tensor, size_t count)
+/* An output, or cache that was as in `before`, is untouched unless the sentence says that its
+ * kernel was queued; and what it says is so. */
+static void expect_claim_since(trial *t, const char *name, const char *output,
+                               const device_tensor *tensor, size_t count, const float *before)
 {
-    static float now[WORLD_OUTPUTS];
+    static float now[WORLD_CACHED];
     const char *sentence = t->w.d.sentence;
     const bool claims =
         strstr(sentence, "queued") && (strstr(sentence, output) || strstr(sentence, "all kernels"));
     device_read(&t->w.d, tensor, now);
     size_t i = 0;
-    while (i < count && isnan(now[i]))
+    while (i < count && (before ? now[i] == before[i] : isnan(now[i])))
         i++;
     cr_expect(i == count || claims, "%s: %s is written, and it is not said: %s", name, output,
               sentence);
     /* Of several kernels of CLBlast's nobody knows which were queued. */
     cr_expect(i < count || !claims || t->w.desc.gemm == MHA_GEMM_CLBLAST,
               "%s: %s is not written, but it is said: %s", name, output, sentence);
+}
+
+static void expect_claim(trial *t, const char *name, const char *output,
+                         const device_tensor *tensor, size_t count)
+{
+    expect_claim_since(t, name, output, tensor, count, NULL);
 }
 
 static void attend_again(trial *t, mha_status status, const char *name)
@@ -202,6 +224,22 @@ static void rotate_again(trial *t, mha_status status, const char *name)
     const mha_status again = world_rotate(&t->w, got.out);
     cr_expect_eq(again, MHA_OK, "%s: the next good call: %s", name, mha_status_name(again));
     expect_right(name, &got, &t->rotary);
+}
+
+/* The caches are written before the output. */
+static void append_again(trial *t, mha_status status, const char *name)
+{
+    static world_cache got;
+    if (status) {
+        const world *w = &t->w;
+        expect_claim_since(t, name, "key", &w->cache_key, WORLD_CACHED, w->data.cached_key);
+        expect_claim_since(t, name, "value", &w->cache_value, WORLD_CACHED, w->data.cached_value);
+        expect_claim(t, name, "output", &w->cache_output, WORLD_NEW_OUTPUTS);
+        expect_claim(t, name, "lse", &w->cache_lse, WORLD_NEW_ROWS);
+    }
+    const mha_status again = world_append(&t->w, &got);
+    cr_expect_eq(again, MHA_OK, "%s: the next good call: %s", name, mha_status_name(again));
+    cr_expect(!memcmp(&got, &t->cache, sizeof got), "%s: the next good call is another", name);
 }
 
 static mha_status load(trial *t)
@@ -348,6 +386,7 @@ static void fail_all(const deed *what, mha_gemm_by by)
     cr_assert_eq(world_attend(&t.w, t.attention.out, t.attention.lse), MHA_OK);
     cr_assert_eq(world_run_layer(&t.w, t.layer.out, t.layer.lse), MHA_OK);
     cr_assert_eq(world_rotate(&t.w, t.rotary.out), MHA_OK);
+    cr_assert_eq(world_append(&t.w, &t.cache), MHA_OK);
     long hits = 0;
     for (size_t i = 0; layer_function(i); i++) {
         if (is_left_out(layer_function(i)))
@@ -374,6 +413,7 @@ static const deed deeds[] = {
     { "attention on host arrays", run_attention_host, attend_as_ever, false },
     { "layer on host arrays", run_layer_host, run_layer_as_ever, false },
     { "rotary", enqueue_rotary, rotate_again, false },
+    { "cache", enqueue_cache, append_again, false },
 };
 
 Test(lifecycle, failing_create)

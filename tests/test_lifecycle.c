@@ -42,9 +42,11 @@ Test(lifecycle, destroy_takes_null_and_twice)
         mha_gemm_destroy(&gemm);
         mha_rotary_destroy(&rotary);
         mha_attention_destroy(&w.attention);
+        mha_attention_destroy(&w.cache);
         mha_layer_destroy(&w.layer);
         mha_context_destroy(&context);
-        cr_expect(!softmax && !heads && !gemm && !rotary && !w.attention && !w.layer && !context);
+        cr_expect(!softmax && !heads && !gemm && !rotary && !w.attention && !w.cache && !w.layer &&
+                  !context);
     }
     mha_softmax_destroy(NULL);
     mha_heads_destroy(NULL);
@@ -84,11 +86,13 @@ Test(lifecycle, a_context_of_the_library_leaves_nothing)
     static const mha_gemm_by ways[] = { MHA_GEMM_KERNEL, MHA_GEMM_CLBLAST, MHA_GEMM_DEFAULT };
     for (size_t way = 0; way < 3; way++) {
         static world w;
+        static world_cache got_cache;
         results got;
         open_watched(&w, ways[way]);
         cr_expect_eq(world_attend(&w, got.out, got.lse), MHA_OK);
         cr_expect_eq(world_load(&w), MHA_OK);
         cr_expect_eq(world_run_layer(&w, got.out, got.lse), MHA_OK);
+        cr_expect_eq(world_append(&w, &got_cache), MHA_OK);
         cr_expect_eq(world_attend_host(&w, w.attention, got.out, got.lse), MHA_OK);
         cr_expect_eq(world_load_host(&w, w.layer), MHA_OK);
         cr_expect_eq(world_run_layer_host(&w, w.layer, got.out, got.lse), MHA_OK);
@@ -143,31 +147,74 @@ Test(lifecycle, a_context_of_the_caller_is_given_back)
     cr_expect_eq(layer_live(NULL), 0, "%ld objects at the end", layer_live(NULL));
 }
 
+/* What runs while its object is destroyed, and all that it leaves. */
+typedef enum running {
+    RUNNING_ATTENTION,
+    RUNNING_LAYER,
+    RUNNING_CACHE,
+    NUM_RUNNING
+} running;
+
+typedef struct left {
+    results results;
+    world_cache cache;
+} left;
+
+static mha_status run_whole(world *w, running kind, left *got)
+{
+    if (kind == RUNNING_CACHE)
+        return world_append(w, &got->cache);
+    return kind == RUNNING_LAYER ? world_run_layer(w, got->results.out, got->results.lse)
+                                 : world_attend(w, got->results.out, got->results.lse);
+}
+
+static mha_status enqueue(world *w, running kind, cl_event *start, cl_event *done)
+{
+    mha_call call = kind == RUNNING_CACHE   ? w->cache_call
+                    : kind == RUNNING_LAYER ? w->layer_call
+                                            : w->call;
+    call.num_waits = 1;
+    call.waits = start;
+    call.event = done;
+    if (kind == RUNNING_CACHE)
+        return mha_attention_enqueue(w->cache, &w->cache_args, &call);
+    return kind == RUNNING_LAYER ? mha_layer_enqueue(w->layer, &w->layer_args, &call)
+                                 : mha_attention_enqueue(w->attention, &w->args, &call);
+}
+
+static void read_left(world *w, running kind, left *got)
+{
+    if (kind == RUNNING_CACHE) {
+        device_read(&w->d, &w->cache_output, got->cache.out);
+        device_read(&w->d, &w->cache_lse, got->cache.lse);
+        device_read(&w->d, &w->cache_key, got->cache.key);
+        device_read(&w->d, &w->cache_value, got->cache.value);
+        return;
+    }
+    device_read(&w->d, kind == RUNNING_LAYER ? &w->layer_output : &w->output, got->results.out);
+    device_read(&w->d, kind == RUNNING_LAYER ? &w->layer_lse : &w->lse, got->results.lse);
+}
+
 /* An enqueue that waits for the caller, its objects and context destroyed meanwhile: it runs all
  * the same. Nothing in the enqueue may block, or this never ends. */
-static void destroy_while_running(mha_gemm_by by, bool is_layer)
+static void destroy_while_running(mha_gemm_by by, running kind)
 {
     static world w;
-    results want, got;
+    static left want, got;
     open_watched(&w, by);
+    memset(&want, 0, sizeof want);
+    memset(&got, 0, sizeof got);
     cr_assert_eq(world_load(&w), MHA_OK);
-    cr_assert_eq(is_layer ? world_run_layer(&w, want.out, want.lse)
-                          : world_attend(&w, want.out, want.lse),
-                 MHA_OK);
+    cr_assert_eq(run_whole(&w, kind, &want), MHA_OK);
     world_clear(&w);
     cl_event done = NULL;
     cl_event start = clCreateUserEvent(w.d.cl, NULL);
-    mha_call call = is_layer ? w.layer_call : w.call;
-    call.num_waits = 1;
-    call.waits = &start;
-    call.event = &done;
-    cr_assert_eq(is_layer ? mha_layer_enqueue(w.layer, &w.layer_args, &call)
-                          : mha_attention_enqueue(w.attention, &w.args, &call),
-                 MHA_OK);
+    cr_assert_eq(enqueue(&w, kind, &start, &done), MHA_OK);
     cl_int state = CL_COMPLETE;
     clGetEventInfo(done, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
     cr_expect_neq(state, CL_COMPLETE, "it did not wait");
     mha_attention_destroy(&w.attention);
+    mha_attention_destroy(&w.cache);
     mha_layer_destroy(&w.layer);
     mha_rotary_destroy(&w.rotary);
     /* The world needs its cl_context until it is closed. */
@@ -175,22 +222,23 @@ static void destroy_while_running(mha_gemm_by by, bool is_layer)
     mha_context_destroy(&w.d.context);
     clSetUserEventStatus(start, CL_COMPLETE);
     cr_expect_eq(clWaitForEvents(1, &done), CL_SUCCESS);
-    device_read(&w.d, is_layer ? &w.layer_output : &w.output, got.out);
-    device_read(&w.d, is_layer ? &w.layer_lse : &w.lse, got.lse);
-    cr_expect(!memcmp(&got, &want, sizeof got), "by %d: another result", (int)by);
+    read_left(&w, kind, &got);
+    cr_expect(!memcmp(&got, &want, sizeof got), "kind %d by %d: another result", (int)kind,
+              (int)by);
     device_expect_guards(&w.d, "destroyed while running");
     clReleaseEvent(done);
     clReleaseEvent(start);
     device_forget(&w.d);
     clReleaseCommandQueue(w.d.queue);
     clReleaseContext(w.d.cl);
-    cr_expect_eq(layer_live(NULL), 0, "by %d: %ld objects at the end", (int)by, layer_live(NULL));
+    cr_expect_eq(layer_live(NULL), 0, "kind %d by %d: %ld objects at the end", (int)kind, (int)by,
+                 layer_live(NULL));
 }
 
 Test(lifecycle, destroy_while_running)
 {
-    for (int is_layer = 0; is_layer < 2; is_layer++) {
-        destroy_while_running(MHA_GEMM_KERNEL, is_layer);
-        destroy_while_running(MHA_GEMM_CLBLAST, is_layer);
+    for (int kind = 0; kind < NUM_RUNNING; kind++) {
+        destroy_while_running(MHA_GEMM_KERNEL, (running)kind);
+        destroy_while_running(MHA_GEMM_CLBLAST, (running)kind);
     }
 }

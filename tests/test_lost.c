@@ -51,6 +51,8 @@ static void expect_lost(world *w, const char *name)
         { "gemm_create", mha_gemm_create(&gemm, context, &gemm_desc) },
         { "heads_create", mha_heads_create(&heads, context, &heads_desc) },
         { "rotary_create", mha_rotary_create(&rotary, context, &w->rotary_desc) },
+        { "attention_enqueue with a cache",
+          mha_attention_enqueue(w->cache, &w->cache_args, &w->cache_call) },
         { "rotary_enqueue", mha_rotary_enqueue(w->rotary, &w->rotary_args, &w->rotary_call) },
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
@@ -83,6 +85,11 @@ static mha_status attend(world *w)
     mha_call call = w->call;
     call.event = &event;
     return mha_attention_enqueue(w->attention, &w->args, &call);
+}
+
+static mha_status append(world *w)
+{
+    return mha_attention_enqueue(w->cache, &w->cache_args, &w->cache_call);
 }
 
 static mha_status run_layer(world *w)
@@ -120,6 +127,8 @@ static const lost_row lost_rows[] = {
     { "clEnqueueMarkerWithWaitList", attend },
     { "clGetMemObjectInfo", attend },
     { "clGetCommandQueueInfo", attend },
+    { "clEnqueueNDRangeKernel", append },
+    { "clEnqueueWriteBuffer", append },
     { "clEnqueueNDRangeKernel", run_layer },
     { "clEnqueueNDRangeKernel", load_layer },
     { "clCreateBuffer", attend_host },

@@ -58,15 +58,43 @@ static void expect_steady(const char *name, exceptions most)
     }
 }
 
+static void note_stage(void *data, const char *stage, const char *what, cl_event event)
+{
+    char *list = data;
+    (void)what;
+    (void)event;
+    strcat(strcat(list, stage), "; ");
+}
+
+/* A call with the cache appends, rotates, decodes and merges. */
+static void expect_stages(world *w)
+{
+    char list[256] = "";
+    mha_call call = w->cache_call;
+    call.stage = note_stage;
+    call.stage_data = list;
+    cr_assert_eq(mha_attention_enqueue(w->cache, &w->cache_args, &call), MHA_OK);
+    clFinish(w->d.queue);
+    cr_expect_str_eq(list, "append positions; append key; append value; rotate query; decode; "
+                           "merge parts; ");
+}
+
+enum {
+    CACHE_KERNELS = 5
+};
+
 static void try_steady(mha_gemm_by by, exceptions of_attention, exceptions of_layer)
 {
     static world w;
+    static world_cache got_cache;
     results got;
     open_watched(&w, by);
     cr_assert_eq(world_load(&w), MHA_OK);
     cr_assert_eq(world_attend(&w, got.out, got.lse), MHA_OK);
     cr_assert_eq(world_run_layer(&w, got.out, got.lse), MHA_OK);
     cr_assert_eq(world_rotate(&w, got.out), MHA_OK);
+    cr_assert_eq(world_append(&w, &got_cache), MHA_OK);
+    expect_stages(&w);
     const long before = layer_live(NULL);
     layer_reset();
     cr_expect_eq(mha_attention_enqueue(w.attention, &w.args, &w.call), MHA_OK);
@@ -80,6 +108,11 @@ static void try_steady(mha_gemm_by by, exceptions of_attention, exceptions of_la
     layer_reset();
     cr_expect_eq(mha_rotary_enqueue(w.rotary, &w.rotary_args, &w.rotary_call), MHA_OK);
     expect_steady("rotary", (exceptions){ 0, 0 });
+    layer_reset();
+    cr_expect_eq(mha_attention_enqueue(w.cache, &w.cache_args, &w.cache_call), MHA_OK);
+    expect_steady("cache", (exceptions){ 0, 0 });
+    cr_expect_eq(layer_count("clEnqueueNDRangeKernel"), CACHE_KERNELS);
+    cr_expect_eq(layer_count("clEnqueueWriteBuffer"), 1, "the positions");
     cr_expect_eq(layer_live(NULL), before);
     world_close(&w);
 }

@@ -1,5 +1,5 @@
-/* A small attention, layer and rotary embedding on a device, with all the memory that their calls
- * need. */
+/* A small attention, layer and rotary embedding on a device, and an attention with a cache, with
+ * all the memory that their calls need. */
 #include "world.h"
 
 #include "fill.h"
@@ -21,6 +21,12 @@ static void fill(world_data *data)
     data->key_lengths[0] = WORLD_KEYS;
     data->key_lengths[1] = 3;
     fill_lengths(data->position_ids, WORLD_BATCH * WORLD_QUERIES, 12, WORLD_KEYS - 1);
+    fill_floats(data->cached_key, WORLD_CACHED, 13, FILL_NORMAL);
+    fill_floats(data->cached_value, WORLD_CACHED, 14, FILL_NORMAL);
+    for (size_t i = 0; i < 2; i++)
+        fill_uniform(data->table[i], WORLD_CAPACITY * WORLD_DIM / 2, 15 + i, -1, 1);
+    data->positions[0] = WORLD_CAPACITY - WORLD_NEW;
+    data->positions[1] = 130;
 }
 
 static void describe(world *w, mha_gemm_by by)
@@ -48,6 +54,23 @@ static void describe(world *w, mha_gemm_by by)
         .len = WORLD_QUERIES,
         .dim = WORLD_DIM,
         .positions = WORLD_KEYS,
+    };
+}
+
+static void describe_cache(world *w)
+{
+    w->cache_desc = (mha_attention_desc){
+        .path = MHA_PATH_DECODE,
+        .batch = WORLD_BATCH,
+        .heads = WORLD_HEADS,
+        .kv_heads = 1,
+        .query_len = WORLD_NEW,
+        .key_len = WORLD_CAPACITY,
+        .head_dim = WORLD_DIM,
+        .uses = MHA_USES_APPEND | MHA_USES_ROTARY | MHA_USES_CAUSAL | MHA_USES_LSE,
+        .diagonal = MHA_BOTTOM_RIGHT,
+        .new_len = WORLD_NEW,
+        .rotary_positions = WORLD_CAPACITY,
     };
 }
 
@@ -102,19 +125,48 @@ static void place(world *w)
     };
 }
 
+static void place_cache(world *w)
+{
+    const size_t b = WORLD_BATCH, h = WORLD_HEADS, n = WORLD_NEW, dim = WORLD_DIM;
+    const size_t cache[4] = { b, 1, WORLD_CAPACITY, dim };
+    const size_t table[4] = { 1, 1, WORLD_CAPACITY, dim / 2 };
+    const world_data *data = &w->data;
+    w->cache_key = device_output(&w->d, cache, NULL, sizeof(float));
+    w->cache_value = device_output(&w->d, cache, NULL, sizeof(float));
+    w->cache_output = device_output(&w->d, SHAPE(b, h, n, dim), NULL, sizeof(float));
+    w->cache_lse = device_output(&w->d, SHAPE(b, h, n, 1), NULL, sizeof(float));
+    w->cache_args = (mha_attention_args){
+        .query = input(w, SHAPE(b, h, n, dim), data->query),
+        .key = device_arg(&w->cache_key),
+        .value = device_arg(&w->cache_value),
+        .new_key = input(w, SHAPE(b, 1, n, dim), data->key),
+        .new_value = input(w, SHAPE(b, 1, n, dim), data->value),
+        .output = device_arg(&w->cache_output),
+        .lse = device_arg(&w->cache_lse),
+        .append_positions.host = data->positions,
+        .rotary_cos = input(w, table, data->table[0]),
+        .rotary_sin = input(w, table, data->table[1]),
+    };
+}
+
 void world_open(world *w, mha_gemm_by by)
 {
     *w = (world){ 0 };
     device_open(&w->d);
     describe(w, by);
+    describe_cache(w);
     fill(&w->data);
     place(w);
+    place_cache(w);
     cr_assert_eq(mha_attention_create(&w->attention, w->d.context, &w->desc), MHA_OK, "%s",
                  w->d.sentence);
     cr_assert_eq(mha_layer_create(&w->layer, w->d.context, &w->layer_desc), MHA_OK, "%s",
                  w->d.sentence);
     cr_assert_eq(mha_rotary_create(&w->rotary, w->d.context, &w->rotary_desc), MHA_OK, "%s",
                  w->d.sentence);
+    cr_assert_eq(mha_attention_create(&w->cache, w->d.context, &w->cache_desc), MHA_OK, "%s",
+                 w->d.sentence);
+    w->cache_call = device_call(&w->d, mha_attention_workspace(w->cache));
     w->rotary_call = device_call(&w->d, mha_rotary_workspace(w->rotary));
     w->call = device_call(&w->d, mha_attention_workspace(w->attention));
     w->layer_call = device_call(&w->d, mha_layer_workspace(w->layer));
@@ -126,6 +178,7 @@ void world_close(world *w)
     mha_attention_destroy(&w->attention);
     mha_layer_destroy(&w->layer);
     mha_rotary_destroy(&w->rotary);
+    mha_attention_destroy(&w->cache);
     device_close(&w->d);
 }
 
@@ -139,6 +192,10 @@ void world_clear(world *w)
     device_write(&w->d, &w->layer_output, nans);
     device_write(&w->d, &w->layer_lse, nans);
     device_write(&w->d, &w->rotary_output, nans);
+    device_write(&w->d, &w->cache_output, nans);
+    device_write(&w->d, &w->cache_lse, nans);
+    device_write(&w->d, &w->cache_key, w->data.cached_key);
+    device_write(&w->d, &w->cache_value, w->data.cached_value);
 }
 
 mha_status world_attend(world *w, float *out, float *lse)
@@ -157,6 +214,18 @@ mha_status world_rotate(world *w, float *out)
     const mha_status status = mha_rotary_enqueue(w->rotary, &w->rotary_args, &w->rotary_call);
     device_read(&w->d, &w->rotary_output, out);
     device_expect_guards(&w->d, "rotary");
+    return status;
+}
+
+mha_status world_append(world *w, world_cache *got)
+{
+    world_clear(w);
+    const mha_status status = mha_attention_enqueue(w->cache, &w->cache_args, &w->cache_call);
+    device_read(&w->d, &w->cache_output, got->out);
+    device_read(&w->d, &w->cache_lse, got->lse);
+    device_read(&w->d, &w->cache_key, got->key);
+    device_read(&w->d, &w->cache_value, got->value);
+    device_expect_guards(&w->d, "cache");
     return status;
 }
 

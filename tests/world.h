@@ -1,5 +1,5 @@
-/* A small attention, layer and rotary embedding on a device, with all the memory that their calls
- * need: for tests of what happens around the calls. */
+/* A small attention, layer and rotary embedding on a device, and an attention with a cache, with
+ * all the memory that their calls need: for tests of what happens around the calls. */
 #ifndef MHA_TESTS_WORLD_H
 #define MHA_TESTS_WORLD_H
 
@@ -17,7 +17,14 @@ enum {
     WORLD_WIDTH = WORLD_HEADS * WORLD_DIM,
     WORLD_KV_WIDTH = WORLD_KV_HEADS * WORLD_DIM,
     WORLD_OUTPUTS = WORLD_BATCH * WORLD_QUERIES * WORLD_WIDTH, /* of attention and of layer */
-    WORLD_ROWS = WORLD_BATCH * WORLD_HEADS * WORLD_QUERIES
+    WORLD_ROWS = WORLD_BATCH * WORLD_HEADS * WORLD_QUERIES,
+    /* With the cache: one key head, two new keys and queries a call, and so many keys that a device
+     * of one compute unit takes them in parts, too. */
+    WORLD_NEW = 2,
+    WORLD_CAPACITY = 300,
+    WORLD_CACHED = WORLD_BATCH * WORLD_CAPACITY * WORLD_DIM,
+    WORLD_NEW_OUTPUTS = WORLD_BATCH * WORLD_HEADS * WORLD_NEW * WORLD_DIM,
+    WORLD_NEW_ROWS = WORLD_BATCH * WORLD_HEADS * WORLD_NEW
 };
 
 /* What the calls read, in packed host arrays. */
@@ -29,7 +36,16 @@ typedef struct world_data {
     float biases[4][WORLD_WIDTH];
     int32_t key_lengths[WORLD_BATCH];
     int32_t position_ids[WORLD_BATCH * WORLD_QUERIES];
+    float cached_key[WORLD_CACHED], cached_value[WORLD_CACHED]; /* before a call */
+    float table[2][WORLD_CAPACITY * WORLD_DIM / 2];             /* cos and sin */
+    int32_t positions[WORLD_BATCH];
 } world_data;
+
+/* What a call with the cache leaves. */
+typedef struct world_cache {
+    float out[WORLD_NEW_OUTPUTS], lse[WORLD_NEW_ROWS];
+    float key[WORLD_CACHED], value[WORLD_CACHED];
+} world_cache;
 
 /* Key lengths in host memory, lse; with CLBlast, both products and all projections by it. */
 typedef struct world {
@@ -41,11 +57,15 @@ typedef struct world {
     mha_attention *attention;
     mha_layer *layer; /* not loaded */
     mha_rotary *rotary;
+    mha_attention_desc cache_desc;
+    mha_attention *cache; /* decodes after appending, rotates, merges; positions in host memory */
+    device_tensor cache_key, cache_value, cache_output, cache_lse;
+    mha_attention_args cache_args;
     device_tensor output, lse, layer_output, layer_lse, rotary_output;
     mha_attention_args args, layer_args;
     mha_layer_weights weights;
     mha_rotary_args rotary_args; /* position ids in host memory */
-    mha_call call, layer_call, load_call, rotary_call;
+    mha_call call, layer_call, load_call, rotary_call, cache_call;
 } world;
 
 /* `by` does all products. The descs and the data are the same for both. */
@@ -58,7 +78,8 @@ mha_status world_attend(world *w, float *out, float *lse);
 mha_status world_rotate(world *w, float *out);
 mha_status world_load(world *w);
 mha_status world_run_layer(world *w, float *out, float *lse);
-/* NaN into all outputs. */
+mha_status world_append(world *w, world_cache *got);
+/* NaN into all outputs, and the caches as they were. */
 void world_clear(world *w);
 
 /* The same calls with host arrays. */
