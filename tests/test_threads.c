@@ -71,6 +71,12 @@ Test(threads, host_arrays_share_one_context)
     share(THREAD_HOST, MHA_GEMM_KERNEL, 20);
 }
 
+/* Each appends to a cache of its own, and decodes. */
+Test(threads, caches_share_one_context)
+{
+    share(THREAD_CACHE, MHA_GEMM_KERNEL, 10);
+}
+
 /* --- contexts of their own --- */
 
 typedef struct opener {

@@ -14,14 +14,34 @@
 enum {
     MOST_THREADS = 16,
     NUM_SHAPES = 2,
-    NUM_BUFFERS = 9, /* query, key, value, output, four weights, workspace */
-    NUM_WEIGHTS = 4
+    NUM_BUFFERS = 9, /* query, key, value, output, four weights or two caches, workspace */
+    NUM_WEIGHTS = 4,
+    TOKENS = 4, /* that join a cache at a time */
+    MOST_POSITIONS = 2 * 300
 };
 
 /* Cases h35 and h36: remainders after any width of a vector or tile. */
 static const mha_attention_desc shapes[NUM_SHAPES] = {
     { .batch = 2, .heads = 2, .query_len = 5, .key_len = 17, .head_dim = 33 },
     { .batch = 1, .heads = 3, .query_len = 9, .key_len = 65, .head_dim = 20 },
+};
+
+/* All tokens of a cache: many enough to be split, and as the attention above. */
+static const mha_attention_desc cache_shapes[NUM_SHAPES] = {
+    { .batch = 2,
+      .heads = 2,
+      .query_len = 300,
+      .key_len = 300,
+      .head_dim = 33,
+      .uses = MHA_USES_CAUSAL,
+      .diagonal = MHA_BOTTOM_RIGHT },
+    { .batch = 1,
+      .heads = 3,
+      .query_len = 65,
+      .key_len = 65,
+      .head_dim = 20,
+      .uses = MHA_USES_CAUSAL,
+      .diagonal = MHA_BOTTOM_RIGHT },
 };
 
 /* One problem of one thread, with its data and what it is on the device. */
@@ -35,6 +55,7 @@ typedef struct task {
     cl_mem buffers[NUM_BUFFERS];
     mha_attention_args args;
     mha_call call;
+    int32_t positions[MOST_POSITIONS]; /* [steps][batch], for as long as calls are in flight */
 } task;
 
 typedef struct worker {
@@ -64,7 +85,7 @@ static void keep(void *data, mha_log_level level, const char *text)
 
 const char *thread_kind_name(thread_kind kind)
 {
-    static const char *const names[THREAD_KINDS] = { "attention", "layer", "host arrays" };
+    static const char *const names[THREAD_KINDS] = { "attention", "layer", "host arrays", "cache" };
     return names[kind];
 }
 
@@ -81,7 +102,7 @@ static void make_task(task *t, const thread_load *load, unsigned thread, size_t 
 {
     const uint64_t seed = 100 * thread + 10 * shape;
     *t = (task){ .kind = load->kind };
-    t->desc.attention = shapes[shape];
+    t->desc.attention = load->kind == THREAD_CACHE ? cache_shapes[shape] : shapes[shape];
     t->desc.attention.gemm = t->desc.projection = load->by;
     const mha_attention_desc *d = &t->desc.attention;
     const size_t width = d->heads * d->head_dim;
@@ -130,12 +151,32 @@ static mha_status load_weights(task *t, mha_context *context)
     return status ? status : mha_layer_load(t->layer, &weights, &t->call);
 }
 
+static mha_status create(task *t, mha_context *context)
+{
+    mha_attention_desc desc = t->desc.attention;
+    if (t->kind == THREAD_LAYER)
+        return mha_layer_create(&t->layer, context, &t->desc);
+    if (t->kind == THREAD_CACHE) {
+        desc.uses |= MHA_USES_APPEND;
+        desc.query_len = desc.new_len = TOKENS;
+    }
+    return mha_attention_create(&t->attention, context, &desc);
+}
+
+/* The caches begin as something else than keys and values. */
+static mha_status make_caches(task *t, mha_context *context)
+{
+    mha_status status = MHA_OK;
+    t->buffers[4] = upload(context, t->query, t->key_count, &status);
+    t->buffers[5] = upload(context, t->query, t->key_count, &status);
+    return status;
+}
+
 /* The objects and the memory of a task, in the calling thread. */
 static mha_status open_task(task *t, mha_context *context, cl_command_queue queue)
 {
     const bool is_layer = t->kind == THREAD_LAYER;
-    mha_status status = is_layer ? mha_layer_create(&t->layer, context, &t->desc)
-                                 : mha_attention_create(&t->attention, context, &t->desc.attention);
+    mha_status status = create(t, context);
     if (status)
         return status;
     const mha_workspace need =
@@ -154,7 +195,11 @@ static mha_status open_task(task *t, mha_context *context, cl_command_queue queu
         .value.buffer = t->buffers[2],
         .output.buffer = t->buffers[3],
     };
-    return status || !is_layer ? status : load_weights(t, context);
+    if (!status && is_layer)
+        status = load_weights(t, context);
+    if (!status && t->kind == THREAD_CACHE)
+        status = make_caches(t, context);
+    return status;
 }
 
 static void close_task(task *t)
@@ -168,7 +213,43 @@ static void close_task(task *t)
     }
 }
 
-/* One call, its result in `out`. */
+/* Rows of [batch][heads][len][dim] from row `first` on. */
+static mha_tensor rows_from(const task *t, size_t buffer, size_t first)
+{
+    const mha_attention_desc *d = &t->desc.attention;
+    const size_t head = d->key_len * d->head_dim;
+    return (mha_tensor){ .buffer = t->buffers[buffer],
+                         .offset = first * d->head_dim,
+                         .strides = { d->heads * head, head, d->head_dim, 1 } };
+}
+
+/* All tokens, some at a time. */
+static mha_status generate(task *t)
+{
+    const mha_attention_desc *d = &t->desc.attention;
+    mha_status status = MHA_OK;
+    for (size_t first = 0; !status && first < d->key_len; first += TOKENS) {
+        const size_t rest = d->key_len - first;
+        int32_t *positions = t->positions + first / TOKENS * d->batch;
+        for (size_t b = 0; b < d->batch; b++)
+            positions[b] = (int32_t)first;
+        const mha_attention_args args = {
+            .query_len = rest < TOKENS ? rest : TOKENS,
+            .new_len = rest < TOKENS ? rest : TOKENS,
+            .query = rows_from(t, 0, first),
+            .new_key = rows_from(t, 1, first),
+            .new_value = rows_from(t, 2, first),
+            .output = rows_from(t, 3, first),
+            .key = rows_from(t, 4, 0),
+            .value = rows_from(t, 5, 0),
+            .append_positions.host = positions,
+        };
+        status = mha_attention_enqueue(t->attention, &args, &t->call);
+    }
+    return status;
+}
+
+/* One call, or all of a cache, the result in `out`. */
 static mha_status run_task(task *t, float *out)
 {
     if (t->kind == THREAD_HOST) {
@@ -177,7 +258,8 @@ static mha_status run_task(task *t, float *out)
         };
         return mha_attention_run(t->attention, &args);
     }
-    mha_status status = t->kind == THREAD_LAYER
+    mha_status status = t->kind == THREAD_CACHE ? generate(t)
+                        : t->kind == THREAD_LAYER
                             ? mha_layer_enqueue(t->layer, &t->args, &t->call)
                             : mha_attention_enqueue(t->attention, &t->args, &t->call);
     if (!status)

@@ -10,7 +10,8 @@
 typedef enum thread_kind {
     THREAD_ATTENTION,
     THREAD_LAYER,
-    THREAD_HOST, /* an attention on host arrays */
+    THREAD_HOST,  /* an attention on host arrays */
+    THREAD_CACHE, /* one that appends to a cache of the thread's, some tokens at a time */
     THREAD_KINDS
 } thread_kind;
 
@@ -26,7 +27,7 @@ typedef struct thread_load {
  * destroyed. True: all was well. Else `error` holds the first thing that was not. */
 bool thread_load_run(const thread_load *load, char *error, size_t error_size);
 
-/* "attention", "layer", "host arrays". */
+/* "attention", "layer", "host arrays", "cache". */
 const char *thread_kind_name(thread_kind kind);
 
 #endif
