@@ -157,6 +157,13 @@ static int64_t key_count_of_query(const reference_call *call, size_t b, size_t i
     return (int64_t)call->args.key_len;
 }
 
+/* How many queries batch b has. */
+static int64_t query_count(const reference_call *call, size_t b)
+{
+    const int32_t *lengths = call->args.query_lengths;
+    return lengths ? lengths[b] : (int64_t)call->args.query_len;
+}
+
 /* The first key that batch b has. */
 static int64_t key_start(const reference_call *call, size_t b)
 {
@@ -169,7 +176,7 @@ static int64_t key_start(const reference_call *call, size_t b)
 static int64_t diagonal_of(const reference_call *call, size_t b, size_t i)
 {
     if (call->desc.diagonal == MHA_BOTTOM_RIGHT)
-        return (int64_t)i + key_count(call, b) - (int64_t)call->args.query_len;
+        return (int64_t)i + key_count(call, b) - query_count(call, b);
     return (int64_t)i;
 }
 
@@ -191,6 +198,8 @@ static bool sees(const reference_call *call, size_t b, size_t h, size_t i, size_
     const int64_t key = (int64_t)j;
     const int64_t diagonal = diagonal_of(call, b, i);
 
+    if ((int64_t)i >= query_count(call, b))
+        return false;
     if (key >= key_count(call, b))
         return false;
     if (key >= key_count_of_query(call, b, i))

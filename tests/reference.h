@@ -20,6 +20,7 @@ typedef struct reference_args {
     const float *value;                   /* [batch][kv_heads][key_len][value_dim] */
     const float *bias;                    /* [batch][heads][query_len][key_len], broadcast axes 1 */
     const unsigned char *mask;            /* the same shape, with broadcast axes of its own */
+    const int32_t *query_lengths;         /* [batch], NULL: query_len. Later queries see nothing */
     const int32_t *key_lengths;           /* [batch] */
     const int32_t *key_lengths_per_query; /* [batch][query_len] */
     const int32_t *key_starts;            /* [batch] */

@@ -333,6 +333,34 @@ Test(reference, a_call_shorter_than_its_desc)
     expect_near("output", output, (double[]){ 2, 6 }, 2);
 }
 
+/* With two queries of three and two keys of four: the diagonal at the bottom right is that of
+ * these, and the third query has no key. */
+Test(reference, a_batch_shorter_than_its_call)
+{
+    const mha_attention_desc desc = {
+        .batch = 2,
+        .heads = 1,
+        .query_len = 3,
+        .key_len = 4,
+        .head_dim = 1,
+        .uses = MHA_USES_CAUSAL | MHA_USES_KEY_LENGTHS,
+        .diagonal = MHA_BOTTOM_RIGHT,
+    };
+    double output[6], lse[6];
+    const reference_args args = {
+        .query = (float[]){ 0, 0, 0, 0, 0, 0 },
+        .key = (float[]){ 0, 0, 0, 0, 0, 0, 0, 0 },
+        .value = (float[]){ 2, 4, 6, 8, 2, 4, 6, 8 },
+        .query_lengths = (int32_t[]){ 2, 3 },
+        .key_lengths = (int32_t[]){ 2, 4 },
+        .output = output,
+        .lse = lse,
+    };
+    reference_attention(&desc, &args);
+    expect_near("output", output, (double[]){ 2, 3, 0, 3, 4, 5 }, 6);
+    expect_near("lse", lse, (double[]){ 0, log(2), -INFINITY, log(2), log(3), log(4) }, 6);
+}
+
 /* Every set of broadcast axes: the probs of two keys say which bias was read, since a bias of ln w
  * weighs a key w times. The bias of element n of its packed shape is ln (n + 1). */
 Test(reference, bias_broadcast)
