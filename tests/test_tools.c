@@ -260,7 +260,10 @@ static void expect_problem(const json_t *problem, const char *word, bool timed)
     cr_expect_str_eq(json_string_value(field(problem, "outcome", JSON_STRING)), "ok");
     field(problem, "device", JSON_STRING);
     field(problem, "platform", JSON_STRING);
+    cr_expect_str_eq(json_string_value(field(problem, "type", JSON_STRING)), "float32");
+    cr_expect_str_eq(json_string_value(field(problem, "key_value_type", JSON_STRING)), "float32");
     field(problem, "path", JSON_STRING);
+    field(problem, "tiling", JSON_STRING);
     field(problem, "explain", JSON_STRING);
     field(problem, "min_ms", number);
     field(problem, "median_ms", number);
@@ -316,7 +319,7 @@ Test(tools, csv_rows_fit_the_header)
         expect_code(RUN("mha-bench", "--csv", modes[mode], "--min-time", "0", "b1h1q2k2d4",
                         "layer-b1h2q2k2e8"),
                     0);
-        expect_in("stdout", out_text, "problem,device,");
+        expect_in("stdout", out_text, "problem,device,platform,type,key_value_type,path,tiling,");
         size_t lines = 0, columns = 0;
         for (const char *line = out_text; *line; lines++) {
             const size_t length = strcspn(line, "\n");
@@ -341,6 +344,52 @@ Test(tools, a_failing_problem_is_named)
     expect_in("stderr", err_text, "b4h64q1000000k1000000d64");
 }
 
+/* Caches, sequences end to end, dropout and scores go through the whole tool: verified by each path
+ * that can, and timed. */
+Test(tools, new_kinds_are_verified)
+{
+    static const char *const words[] = { "b2h4q1k9d4g2cb+1@r", "b1h2q2k9d4cbwl5+2R",
+                                         "b2h2q5k7d4cbV", "b2h2q3k4d4D0.5", "b1h1q2k3d4z0" };
+    expect_code(RUN("mha-bench", "--csv", "--min-time", "0", words[0], words[1], words[2], words[3],
+                    words[4]),
+                0);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        expect_in("stdout", out_text, words[i]);
+    cr_expect(!strstr(out_text, "WRONG"), "%s: %s", shown, out_text);
+    cr_expect(!strstr(err_text, "mha-bench: "), "%s: %s", shown, err_text);
+    expect_code(
+        RUN("mha-bench", "--csv", "--verify", "--path", "composed", words[0], words[2], words[3]),
+        0);
+    expect_in("stdout", out_text, ",composed,-,");
+    expect_in("stdout", out_text, ",skipped\n");
+    expect_in("stderr", err_text, "it takes no offsets");
+}
+
+/* What makes no sense together ends in a sentence, from the grammar or from the library. */
+Test(tools, words_that_make_no_sense)
+{
+    static const struct {
+        const char *word;
+        int code;
+        const char *said;
+    } rows[] = {
+        { "b1h1q1k8d4R", 2, "no \"+\" says that new keys join it" },
+        { "layer-b1h1q1k8e4+1", 2, "for attentions only" },
+        { "b1h1q1k8d4+1V", 1, "takes no offsets" },
+        { "b1h1q1k8d4+9", 1, "do not fit the cache" },
+        { "b1h1q1k8d4+1R", 1, "a ring needs" },
+        { "b1h1q2k8d4cbwl7+2R", 1, "window_left + query_len" },
+        { "b1h1q1k8d4cbwl3+1Rl", 1, "a ring takes no" },
+        { "b1h1q2k8d4+1r", 1, "new_len" },
+        { "b1h1q1k8d4+1r6", 1, "at most head_dim" },
+        { "b1h1q1k8d4Vp", 1, "takes no offsets" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        expect_code(RUN("mha-bench", "--csv", "--verify", rows[i].word), rows[i].code);
+        expect_in("stderr", err_text, rows[i].said);
+    }
+}
+
 /* What the path that was asked for cannot do is skipped, and the reason printed. */
 Test(tools, a_path_that_cannot)
 {
@@ -350,7 +399,7 @@ Test(tools, a_path_that_cannot)
                 0);
     expect_in("stdout", out_text, "b1h1q2k2d4p,");
     expect_in("stdout", out_text, ",skipped\n");
-    expect_in("stdout", out_text, ",streaming,");
+    expect_in("stdout", out_text, ",bfloat16,bfloat16,streaming,cpu,");
     expect_in("stdout", out_text, ",ok\n");
     expect_in("stderr", err_text, why);
     expect_code(RUN("mha-check", "--path", "streaming", TESTS_DIR "/cases/seed/seed_base",

@@ -65,6 +65,43 @@ Test(word, more_options_of_an_attention)
     cr_assert_eq(parse("b1h8q7k9d64mbktbf16").desc.attention.type, MHA_BFLOAT16);
 }
 
+Test(word, a_cache)
+{
+    const problem parsed = parse("b1h8q2k96d64+2@Rr16icbwl40tkf16");
+    const mha_attention_desc *desc = &parsed.desc.attention;
+    cr_assert_eq(desc->uses, MHA_USES_APPEND | MHA_USES_RING | MHA_USES_ROTARY | MHA_USES_CAUSAL |
+                                 MHA_USES_WINDOW_LEFT);
+    cr_assert_eq(desc->new_len, 2);
+    cr_assert_eq(desc->new_type, MHA_TYPE_DEFAULT);
+    cr_assert_eq(desc->rotary_dim, 16);
+    cr_assert_eq(desc->rotary_pairs, MHA_ROTARY_INTERLEAVED);
+    cr_assert(parsed.is_scattered);
+    const problem plain = parse("b1h8q2k96d64+17r");
+    cr_assert_eq(plain.desc.attention.uses, MHA_USES_APPEND | MHA_USES_ROTARY);
+    cr_assert_eq(plain.desc.attention.new_len, 17);
+    cr_assert_eq(plain.desc.attention.rotary_dim, 0);
+    cr_assert_eq(plain.desc.attention.rotary_pairs, MHA_ROTARY_HALVES);
+    cr_assert(!plain.is_scattered);
+}
+
+Test(word, sequences_dropout_and_scores)
+{
+    const uint64_t both = MHA_USES_QUERY_OFFSETS | MHA_USES_KEY_OFFSETS;
+    cr_assert_eq(parse("b3h8q20k96d64V").desc.attention.uses, both);
+    cr_assert_eq(parse("b3h8q20k96d64Vq").desc.attention.uses, MHA_USES_QUERY_OFFSETS);
+    cr_assert_eq(parse("b3h8q20k96d64Vk").desc.attention.uses, MHA_USES_KEY_OFFSETS);
+    cr_assert_eq(parse("b3h8q20k96d64VD0").desc.attention.uses, both | MHA_USES_DROPOUT);
+    cr_assert_eq(parse("b3h8q20k96d64D0").desc.attention.dropout_p, 0);
+    cr_assert_eq(parse("b3h8q20k96d64D0.1e").desc.attention.dropout_p, 0.1f);
+    cr_assert_eq(parse("layer-b2h5q4k6e100D0.25").desc.attention.dropout_p, 0.25f);
+    cr_assert_eq(parse("b3h8q20k96d64z0").desc.attention.uses, MHA_USES_SCORES);
+    for (int stage = 0; stage < 3; stage++) {
+        char word[] = "b3h8q20k96d64z0c";
+        word[14] = (char)('0' + stage);
+        cr_assert_eq((int)parse(word).desc.attention.scores_stage, stage);
+    }
+}
+
 Test(word, a_layer)
 {
     const problem parsed = parse("layer-b8h8q3k5e512v24iq96ik80iv72o64BTMxe");
@@ -117,6 +154,15 @@ Test(word, canonical)
         { "b1h1q1k1d1tkf16tbf16nSAPwb", "b1h1q1k1d1wbPASntbf16tkf16" },
         { "b1h1q1k1d1tkf32tf16cb", "b1h1q1k1d1cbtf16tkf32" },
         { "b1h1q1k1d1tkbf16pLP", "b1h1q1k1d1LPptkbf16" },
+        { "b1h1q1k9d2tkf16e+1Rwl3ri@cb", "b1h1q1k9d2cbwl3+1@Rrietkf16" },
+        { "b1h1q1k9d2r2icb+01", "b1h1q1k9d2cb+1r2i" },
+        { "b1h1q1k9d2V", "b1h1q1k9d2V" },
+        { "b1h1q1k9d2eVqD0.10c", "b1h1q1k9d2cD0.1Vqe" },
+        { "b1h1q1k9d2VkD0.0", "b1h1q1k9d2D0Vk" },
+        { "b1h1q1k9d2D0.999999", "b1h1q1k9d2D0.999999" },
+        { "b1h1q1k9d2D0.000001", "b1h1q1k9d2D0.000001" },
+        { "b1h1q1k9d2pz2D0", "b1h1q1k9d2D0z2p" },
+        { "layer-b2h5q4k6e100z0BD0.5", "layer-b2h5q4k6e100D0.5Bz0" },
         { "layer-b2h5q4k6e100SAPcb", "layer-b2h5q4k6e100cbPAS" },
         { "layer-b2h5q4k6e100", "layer-b2h5q4k6e100" },
         { "layer-b2h5q4k6e100exMTBo1iv2ik3iq4", "layer-b2h5q4k6e100iq4ik3iv2o1BTMxe" },
@@ -185,6 +231,25 @@ Test(word, refusals)
         { "layer-b2h5q4k6e100n", 19, "for attentions only" },
         { "layer-b2h5q4k6e100tf16", 19, "for attentions only" },
         { "b2h5q4k6d20s1.5", 14, "no option" },
+        { "b2h5q4k6d20+", 13, "needs a number" },
+        { "b2h5q4k6d20+0", 13, "at least 1" },
+        { "b2h5q4k6d20+1+1", 14, "already at character 12" },
+        { "b2h5q4k6d20@", 12, "no \"+\"" },
+        { "b2h5q4k6d20cR", 13, "no \"+\"" },
+        { "b2h5q4k6d20r", 12, "no \"+\"" },
+        { "b2h5q4k6d20+1r1", 15, "at least 2" },
+        { "b2h5q4k6d20+1rir", 16, "already at character 14" },
+        { "b2h5q4k6d20VVk", 13, "already at character 12" },
+        { "b2h5q4k6d20D", 13, "below 1" },
+        { "b2h5q4k6d20D1", 13, "below 1" },
+        { "b2h5q4k6d20D.5", 13, "below 1" },
+        { "b2h5q4k6d20D0.", 15, "decimal" },
+        { "b2h5q4k6d20D0.1234567", 21, "six" },
+        { "b2h5q4k6d20D00.1", 14, "no option" },
+        { "b2h5q4k6d20z", 13, "0, 1 or 2" },
+        { "b2h5q4k6d20z3", 13, "0, 1 or 2" },
+        { "layer-b2h5q4k6e100+1", 19, "for attentions only" },
+        { "layer-b2h5q4k6e100V", 19, "for attentions only" },
         { "layer-b2h5q4k6d20", 15, "the model width" },
         { "layer-b2h5q4k6e100e512", 20, "no option" },
         { "Layer-b2h5q4k6e100", 1, "the batch" },

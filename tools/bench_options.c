@@ -36,8 +36,15 @@ static const char help[] =
     "  --help, --version\n"
     "\n"
     "GFLOP/s counts the query-key pairs that lengths, causal and windows leave, and projections.\n"
-    "GB/s counts each input and output once. Both are of the fastest run. A stage's time is the\n"
-    "shortest of several calls in a profiling queue.\n"
+    "GB/s counts each input and output once, but of an attention's keys and values only what some\n"
+    "query of their batch sees; of a cache also the new rows as they come and as they are stored.\n"
+    "Both are of the fastest run. A stage's time is the shortest of several calls in a profiling\n"
+    "queue. What a call writes is verified, a cache as well.\n"
+    "\n"
+    "CSV has a column, JSON a key for each: problem, device, platform, type, key_value_type,\n"
+    "path, tiling (cpu, gpu, or - where the path has none), min_ms, median_ms, gflops,\n"
+    "gbytes_per_s, max_error, error_limit, outcome (ok, WRONG, unverified, skipped, or why it\n"
+    "failed). JSON has stages (stage, what, ms) and explain too.\n"
     "\n";
 /* clang-format on */
 

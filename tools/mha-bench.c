@@ -1,8 +1,10 @@
 /* mha-bench: verifies and times problems on any device. */
 #define _POSIX_C_SOURCE 200809L
 #include "bench_options.h"
+#include "count.h"
 #include "device.h"
 #include "measure.h"
+#include "verify.h"
 #include "word.h"
 
 #include <getopt.h>
@@ -23,6 +25,10 @@ static const struct {
     { "b2h8q64k64d64ntbf16", 0 },
     { "b4h8q1k256d64l", 0 }, /* decoding */
     { "b4h8q1k256d64g2ltkf16", 0 },
+    { "b4h8q1k256d64g2cb+1@r", 0 }, /* with a cache */
+    { "b2h4q1k40d64cbwl30+1@Rtkf16", 0 },
+    { "b3h4q40k40d64cbV", 0 }, /* sequences end to end */
+    { "b2h4q40k40d64D0.1", 0 },
     { "b2h4q60k100d64cbl", 0 },
     { "b2h8q64k64d64g2c", 0 },
     { "b2h3q17k33d15v31L", 0 },
@@ -86,15 +92,28 @@ static void find_path(const char *explanation, char *name, size_t size)
     }
 }
 
+/* The tiling by the kernel's name, which an explanation of the streaming path says. */
+static const char *find_tiling(const char *explanation)
+{
+    return strstr(explanation, "kernel attend_cpu")   ? "cpu"
+           : strstr(explanation, "kernel attend_gpu") ? "gpu"
+                                                      : "-";
+}
+
+static const char *type_name(mha_type type)
+{
+    return type == MHA_FLOAT16 ? "float16" : type == MHA_BFLOAT16 ? "bfloat16" : "float32";
+}
+
 /* The measurements that were asked for. *step says which one a failing status is of. */
 static mha_status measure(const bench *self, const problem_ready *ready, report_result *result,
                           report_stage **stages, const char **step)
 {
     mha_status status = MHA_OK;
     if (self->asked.verify) {
-        measure_error found;
+        verify_error found;
         *step = "verifying";
-        status = measure_verify(ready, &found);
+        status = verify(ready, &found);
         result->is_verified = !status;
         result->max_error = found.error;
         result->error_limit = found.limit;
@@ -109,8 +128,8 @@ static mha_status measure(const bench *self, const problem_ready *ready, report_
         result->stages = *stages;
         result->min_ms = found.min_ms;
         result->median_ms = found.median_ms;
-        result->gflops = measure_flops(ready) / (found.min_ms * 1e6);
-        result->gbytes_per_s = measure_bytes(ready) / (found.min_ms * 1e6);
+        result->gflops = count_flops(ready) / (found.min_ms * 1e6);
+        result->gbytes_per_s = count_bytes(ready) / (found.min_ms * 1e6);
     }
     return status;
 }
@@ -123,7 +142,14 @@ static int run_task(const bench *self, mha_context *context, const task *given, 
     const char *step = "setting up";
     report_stage *stages = NULL;
     problem_ready *ready = NULL;
-    report_result result = { .problem = word, .path = path };
+    const mha_attention_desc *const d = &given->subject.desc.attention;
+    report_result result = {
+        .problem = word,
+        .type = type_name(d->type),
+        .key_value_type = type_name(d->key_value_type ? d->key_value_type : d->type),
+        .path = path,
+        .tiling = "-",
+    };
     word_print(&given->subject, word, sizeof word);
     if (self->tells_progress)
         fprintf(stderr, "%s", word);
@@ -133,8 +159,10 @@ static int run_task(const bench *self, mha_context *context, const task *given, 
     mha_status status = problem_open(&ready, context, &given->subject, &options);
     result.is_skipped = status == MHA_UNSUPPORTED && given->path;
     char *explanation = ready ? problem_explain(ready) : NULL;
-    if (explanation)
+    if (explanation) {
         find_path(explanation, path, sizeof path);
+        result.tiling = find_tiling(explanation);
+    }
     if (self->asked.explain || self->asked.format == REPORT_JSON)
         result.explain = explanation;
     if (!status)

@@ -1,237 +1,27 @@
 /* A problem made ready to run: sizes, data, buffers, then the object and its weights. */
-#include "problem.h"
+#include "problem_parts.h"
 
-#include "fill.h"
-#include "reference.h"
-#include "stored.h"
-
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const double mask_probability = 0.75;
-
-/* SIZE_MAX where it overflows. */
-static size_t multiply(size_t a, size_t b)
-{
-    return b && a > SIZE_MAX / b ? SIZE_MAX : a * b;
-}
-
-static void use(problem_ready *self, problem_slot slot, size_t item_bytes, size_t a, size_t b,
-                size_t c, size_t d)
-{
-    self->tensors[slot] = (problem_tensor){
-        .used = true,
-        .count = multiply(multiply(a, b), multiply(c, d)),
-        .item_bytes = item_bytes,
-        .shape = { a, b, c, d },
-    };
-}
-
-/* `type` 0: float32. */
-static void use_type(problem_ready *self, problem_slot slot, mha_type type, size_t a, size_t b,
-                     size_t c, size_t d)
-{
-    use(self, slot, stored_bytes(type), a, b, c, d);
-    self->tensors[slot].type = type ? type : MHA_FLOAT32;
-}
-
-static void use_floats(problem_ready *self, problem_slot slot, size_t a, size_t b, size_t c,
-                       size_t d)
-{
-    use_type(self, slot, MHA_FLOAT32, a, b, c, d);
-}
-
-/* A bias or, without a type, a mask: its broadcast axes have length 1. */
-static void use_pairs(problem_ready *self, problem_slot slot, mha_type type, unsigned broadcast)
-{
-    const mha_attention_desc *d = &self->desc.attention;
-    use(self, slot, type ? stored_bytes(type) : 1, broadcast & MHA_AXIS_BATCH ? 1 : d->batch,
-        broadcast & MHA_AXIS_HEADS ? 1 : d->heads, broadcast & MHA_AXIS_QUERY ? 1 : d->query_len,
-        broadcast & MHA_AXIS_KEY ? 1 : d->key_len);
-    self->tensors[slot].type = type;
-}
-
-static void size_options(problem_ready *self)
-{
-    const mha_attention_desc *d = &self->desc.attention;
-    if (d->uses & MHA_USES_BIAS)
-        use_pairs(self, PROBLEM_BIAS, d->type ? d->type : MHA_FLOAT32, d->bias_broadcast);
-    if (d->uses & MHA_USES_MASK)
-        use_pairs(self, PROBLEM_MASK, MHA_TYPE_DEFAULT, d->mask_broadcast);
-    if (d->uses & MHA_USES_KEY_LENGTHS)
-        use(self, PROBLEM_LENGTHS, sizeof(int32_t), d->batch, 1, 1, 1);
-    if (d->uses & MHA_USES_KEY_LENGTHS_PER_QUERY)
-        use(self, PROBLEM_LENGTHS_PER_QUERY, sizeof(int32_t), d->batch, d->query_len, 1, 1);
-    if (d->uses & MHA_USES_KEY_STARTS)
-        use(self, PROBLEM_STARTS, sizeof(int32_t), d->batch, 1, 1, 1);
-    if (d->uses & MHA_USES_ALIBI)
-        use_floats(self, PROBLEM_SLOPES, d->heads, 1, 1, 1);
-    if (d->uses & MHA_USES_SINKS)
-        use_floats(self, PROBLEM_SINKS, d->heads, 1, 1, 1);
-    if (d->uses & MHA_USES_PROBS)
-        use_floats(self, PROBLEM_PROBS, d->batch, d->heads, d->query_len, d->key_len);
-    if (d->uses & MHA_USES_LSE)
-        use_floats(self, PROBLEM_LSE, d->batch, d->heads, d->query_len, 1);
-}
-
-static void size_attention(problem_ready *self)
-{
-    const mha_attention_desc *d = &self->desc.attention;
-    const mha_type keys = d->key_value_type ? d->key_value_type : d->type;
-    use_type(self, PROBLEM_QUERY, d->type, d->batch, d->heads, d->query_len, d->head_dim);
-    use_type(self, PROBLEM_KEY, keys, d->batch, d->kv_heads, d->key_len, d->head_dim);
-    use_type(self, PROBLEM_VALUE, keys, d->batch, d->kv_heads, d->key_len, d->value_dim);
-    use_type(self, PROBLEM_OUTPUT, d->type, d->batch, d->heads, d->query_len, d->value_dim);
-    self->tensors[PROBLEM_QUERY].is_merged = self->tensors[PROBLEM_KEY].is_merged =
-        self->tensors[PROBLEM_VALUE].is_merged = self->tensors[PROBLEM_OUTPUT].is_merged =
-            self->is_merged;
-}
-
-static void size_weights(problem_ready *self)
-{
-    const mha_layer_desc *layer = &self->desc;
-    const mha_attention_desc *d = &layer->attention;
-    use_floats(self, PROBLEM_WEIGHT_QUERY, layer->query_width, d->heads, d->head_dim, 1);
-    use_floats(self, PROBLEM_WEIGHT_KEY, layer->key_width, d->kv_heads, d->head_dim, 1);
-    use_floats(self, PROBLEM_WEIGHT_VALUE, layer->value_width, d->kv_heads, d->value_dim, 1);
-    if (!(layer->flags & MHA_LAYER_MERGED_OUTPUT))
-        use_floats(self, PROBLEM_WEIGHT_OUTPUT, d->heads, d->value_dim, layer->output_width, 1);
-    if (layer->flags & MHA_LAYER_BIAS_QUERY)
-        use_floats(self, PROBLEM_BIAS_QUERY, d->heads, d->head_dim, 1, 1);
-    if (layer->flags & MHA_LAYER_BIAS_KEY)
-        use_floats(self, PROBLEM_BIAS_KEY, d->kv_heads, d->head_dim, 1, 1);
-    if (layer->flags & MHA_LAYER_BIAS_VALUE)
-        use_floats(self, PROBLEM_BIAS_VALUE, d->kv_heads, d->value_dim, 1, 1);
-    if (layer->flags & MHA_LAYER_BIAS_OUTPUT)
-        use_floats(self, PROBLEM_BIAS_OUTPUT, layer->output_width, 1, 1, 1);
-}
-
-static void size_layer(problem_ready *self)
-{
-    const mha_layer_desc *layer = &self->desc;
-    const mha_attention_desc *d = &layer->attention;
-    use_floats(self, PROBLEM_QUERY, d->batch, d->query_len, layer->query_width, 1);
-    if (!self->is_self) {
-        use_floats(self, PROBLEM_KEY, d->batch, d->key_len, layer->key_width, 1);
-        use_floats(self, PROBLEM_VALUE, d->batch, d->key_len, layer->value_width, 1);
-    }
-    use_floats(self, PROBLEM_OUTPUT, d->batch, d->query_len, layer->output_width, 1);
-    size_weights(self);
-}
-
-/* Weights of a size that keeps the deviation of what they are multiplied with. */
-static void fill_weight(float *data, size_t count, uint64_t seed, size_t rows)
-{
-    const float most = sqrtf(3.0f / (float)rows);
-    fill_uniform(data, count, seed, -most, most);
-}
-
-/* The geometric sequence of Press et al., section 3. */
-static void fill_slopes(float *data, size_t heads)
-{
-    for (size_t h = 0; h < heads; h++)
-        data[h] = (float)exp2(-8.0 * (double)(h + 1) / (double)heads);
-}
-
-static void fill_slot(problem_ready *self, problem_slot slot, uint64_t seed)
-{
-    const mha_layer_desc *layer = &self->desc;
-    const mha_attention_desc *d = &layer->attention;
-    void *data = self->tensors[slot].host;
-    const size_t count = self->tensors[slot].count;
-
-    switch (slot) {
-    case PROBLEM_QUERY:
-    case PROBLEM_KEY:
-    case PROBLEM_VALUE:
-    case PROBLEM_BIAS:
-    case PROBLEM_SINKS:
-        fill_floats(data, count, seed, FILL_NORMAL);
-        break;
-    case PROBLEM_MASK:
-        fill_mask(data, count, seed, mask_probability);
-        break;
-    case PROBLEM_LENGTHS:
-    case PROBLEM_LENGTHS_PER_QUERY:
-    case PROBLEM_STARTS:
-        fill_lengths(data, count, seed, (int32_t)d->key_len);
-        break;
-    case PROBLEM_SLOPES:
-        fill_slopes(data, count);
-        break;
-    case PROBLEM_WEIGHT_QUERY:
-        fill_weight(data, count, seed, layer->query_width);
-        break;
-    case PROBLEM_WEIGHT_KEY:
-        fill_weight(data, count, seed, layer->key_width);
-        break;
-    case PROBLEM_WEIGHT_VALUE:
-        fill_weight(data, count, seed, layer->value_width);
-        break;
-    case PROBLEM_WEIGHT_OUTPUT:
-        fill_weight(data, count, seed, d->heads * d->value_dim);
-        break;
-    default:
-        fill_floats(data, count, seed, FILL_UNIFORM);
-    }
-}
-
-static bool is_output(problem_slot slot)
-{
-    return slot >= PROBLEM_OUTPUT;
-}
-
-void problem_reorder(const problem_tensor *tensor, const float *from, float *to, bool into_memory)
-{
-    const size_t *const s = tensor->shape;
-    for (size_t row = 0; row < s[0] * s[1] * s[2]; row++) {
-        const size_t b = row / s[2] / s[1], h = row / s[2] % s[1], i = row % s[2];
-        const size_t moved = tensor->is_merged ? (b * s[2] + i) * s[1] + h : row;
-        const size_t source = into_memory ? row : moved, target = into_memory ? moved : row;
-        memcpy(to + target * s[3], from + source * s[3], s[3] * sizeof *to);
-    }
-}
-
-/* Fills the host data of an input, and makes what the buffer starts with: *stored, which may be the
- * same. */
-static mha_status make_data(problem_ready *self, problem_slot slot, uint64_t seed, void **stored)
-{
-    problem_tensor *tensor = &self->tensors[slot];
-    const size_t size = tensor->type ? sizeof(float) : tensor->item_bytes;
-    tensor->host = calloc(tensor->count + 4, size);
-    if (!tensor->host)
-        return MHA_OUT_OF_HOST_MEMORY;
-    fill_slot(self, slot, seed);
-    *stored = tensor->host;
-    if (tensor->type)
-        stored_round(tensor->type, tensor->host, tensor->count);
-    if (!tensor->is_merged && tensor->item_bytes == size)
-        return MHA_OK;
-    float *const reordered = calloc(tensor->count + 4, sizeof *reordered);
-    if (!reordered)
-        return MHA_OUT_OF_HOST_MEMORY;
-    problem_reorder(tensor, tensor->host, reordered, true);
-    *stored = stored_pack(tensor->type, reordered, tensor->count + 4);
-    free(reordered);
-    return MHA_OK;
-}
 
 /* Host data of an input, and the buffer. OpenCL refuses a buffer of no bytes: such a one gets 4. */
 static mha_status make_tensor(problem_ready *self, problem_slot slot, uint64_t seed)
 {
     problem_tensor *tensor = &self->tensors[slot];
-    const size_t bytes = multiply(tensor->count, tensor->item_bytes);
+    const size_t bytes = problem_multiply(tensor->count, tensor->item_bytes);
     void *stored = NULL;
     mha_device_info info;
     const mha_status asked = mha_context_info(self->context, &info);
     if (asked || bytes > info.max_allocation_bytes)
         return asked ? asked : MHA_TOO_LARGE;
-    const mha_status filled = is_output(slot) ? MHA_OK : make_data(self, slot, seed, &stored);
+    const mha_status filled =
+        slot >= PROBLEM_OUTPUT ? MHA_OK : problem_fill(self, slot, seed, &stored);
     if (filled)
         return filled;
     cl_int status;
-    const cl_mem_flags flags = stored ? CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR : CL_MEM_READ_WRITE;
+    const bool changes = slot >= PROBLEM_OUTPUT || self->tensors[PROBLEM_POSITIONS].used;
+    const cl_mem_flags flags =
+        (changes ? CL_MEM_READ_WRITE : CL_MEM_READ_ONLY) | (stored ? CL_MEM_COPY_HOST_PTR : 0);
     tensor->memory =
         clCreateBuffer(mha_context_cl(self->context), flags, bytes ? bytes : 4, stored, &status);
     if (stored != tensor->host)
@@ -307,21 +97,6 @@ static mha_status create(problem_ready *self, const mha_layer_desc *given)
     return status;
 }
 
-static void size_tensors(problem_ready *self, const mha_layer_desc *given, bool is_cross)
-{
-    if (self->is_layer) {
-        const mha_layer_desc d = reference_layer_resolve(given);
-        self->desc = d;
-        self->is_self = !is_cross && d.attention.query_len == d.attention.key_len &&
-                        d.query_width == d.key_width && d.key_width == d.value_width;
-        size_layer(self);
-    } else {
-        self->desc.attention = reference_attention_resolve(&given->attention);
-        size_attention(self);
-    }
-    size_options(self);
-}
-
 static mha_status make_workspace(problem_ready *self)
 {
     cl_int status = CL_SUCCESS;
@@ -329,6 +104,13 @@ static mha_status make_workspace(problem_ready *self)
         self->workspace = clCreateBuffer(mha_context_cl(self->context), CL_MEM_READ_WRITE,
                                          self->need.bytes, NULL, &status);
     return status;
+}
+
+/* Rows that the tables of rotary positions need. A ring goes round three times, and begins a
+ * fourth. */
+static size_t last_position(const mha_attention_desc *desc)
+{
+    return desc->uses & MHA_USES_RING ? 4 * desc->key_len : desc->key_len;
 }
 
 mha_status problem_open(problem_ready **out, mha_context *context, const problem *subject,
@@ -343,15 +125,23 @@ mha_status problem_open(problem_ready **out, mha_context *context, const problem
     given.attention.tiling = options->tiling;
     given.attention.gemm = options->gemm;
     given.projection = options->projection;
+    if (given.attention.uses & MHA_USES_ROTARY)
+        given.attention.rotary_positions = last_position(&given.attention);
     self->is_layer = subject->is_layer;
     self->is_merged = subject->is_merged;
+    self->is_scattered = subject->is_scattered;
     self->context = context;
+    if (given.attention.uses & MHA_USES_DROPOUT) {
+        self->dropout_seed = options->seed * 0x9e3779b97f4a7c15u; /* so that both halves count */
+        self->dropout_offset = (uint32_t)options->seed;
+    }
 
     mha_status status = create(self, &given);
     if (!status) {
-        size_tensors(self, &given, subject->is_cross);
-        status = make_tensors(self, options->seed);
+        status = problem_size(self, &given, subject->is_cross, options->seed);
     }
+    if (!status)
+        status = make_tensors(self, options->seed);
     if (!status)
         status = make_workspace(self);
     if (!status && self->is_layer)
@@ -380,6 +170,17 @@ void problem_close(problem_ready **self)
     free(closed);
 }
 
+static mha_lengths lengths_of(const problem_ready *self, problem_slot slot)
+{
+    return (mha_lengths){ .buffer = self->tensors[slot].memory };
+}
+
+/* Rows of a tensor whose sequences lie end to end. */
+static size_t total_of(const problem_ready *self, problem_slot offsets, problem_slot tensor)
+{
+    return self->tensors[offsets].used ? self->tensors[tensor].shape[2] : 0;
+}
+
 mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mha_stage_fn *stage,
                            void *stage_data)
 {
@@ -392,9 +193,21 @@ mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mh
         .output = tensor_of(self, PROBLEM_OUTPUT),
         .probs = tensor_of(self, PROBLEM_PROBS),
         .lse = tensor_of(self, PROBLEM_LSE),
-        .key_lengths.buffer = self->tensors[PROBLEM_LENGTHS].memory,
-        .key_lengths_per_query.buffer = self->tensors[PROBLEM_LENGTHS_PER_QUERY].memory,
-        .key_starts.buffer = self->tensors[PROBLEM_STARTS].memory,
+        .scores = tensor_of(self, PROBLEM_SCORES),
+        .key_lengths = lengths_of(self, PROBLEM_LENGTHS),
+        .key_lengths_per_query = lengths_of(self, PROBLEM_LENGTHS_PER_QUERY),
+        .key_starts = lengths_of(self, PROBLEM_STARTS),
+        .new_key = tensor_of(self, PROBLEM_NEW_KEY),
+        .new_value = tensor_of(self, PROBLEM_NEW_VALUE),
+        .append_positions = lengths_of(self, PROBLEM_POSITIONS),
+        .rotary_cos = tensor_of(self, PROBLEM_COS),
+        .rotary_sin = tensor_of(self, PROBLEM_SIN),
+        .query_offsets = lengths_of(self, PROBLEM_QUERY_OFFSETS),
+        .query_total = total_of(self, PROBLEM_QUERY_OFFSETS, PROBLEM_QUERY),
+        .key_offsets = lengths_of(self, PROBLEM_KEY_OFFSETS),
+        .key_total = total_of(self, PROBLEM_KEY_OFFSETS, PROBLEM_KEY),
+        .dropout_seed = self->dropout_seed,
+        .dropout_offset = self->dropout_offset,
         .alibi_slopes = tensor_of(self, PROBLEM_SLOPES),
         .sinks = tensor_of(self, PROBLEM_SINKS),
     };
@@ -406,6 +219,29 @@ mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mh
     };
     return self->layer ? mha_layer_enqueue(self->layer, &args, &call)
                        : mha_attention_enqueue(self->attention, &args, &call);
+}
+
+static const int32_t *integers(const problem_ready *self, problem_slot slot)
+{
+    return self->tensors[slot].host;
+}
+
+size_t problem_queries(const problem_ready *self, size_t b)
+{
+    const int32_t *offsets = integers(self, PROBLEM_QUERY_OFFSETS);
+    return offsets ? (size_t)(offsets[b + 1] - offsets[b]) : self->desc.attention.query_len;
+}
+
+size_t problem_keys(const problem_ready *self, size_t b)
+{
+    const int32_t *offsets = integers(self, PROBLEM_KEY_OFFSETS);
+    const int32_t *positions = integers(self, PROBLEM_POSITIONS);
+    const int32_t *lengths = integers(self, PROBLEM_LENGTHS);
+    const mha_attention_desc *d = &self->desc.attention;
+    const size_t most = offsets ? (size_t)(offsets[b + 1] - offsets[b]) : d->key_len;
+    if (lengths)
+        return (size_t)lengths[b] < most ? (size_t)lengths[b] : most;
+    return positions ? (size_t)positions[b] + d->new_len : most;
 }
 
 static size_t explain(const problem_ready *self, char *text, size_t capacity)

@@ -12,13 +12,22 @@
 
 typedef enum problem_slot {
     PROBLEM_QUERY,
-    PROBLEM_KEY,   /* of a layer that is self-attention: empty, query is all three */
-    PROBLEM_VALUE, /* likewise */
+    /* Of a layer that is self-attention: empty, query is all three. A cache: what it holds before
+     * the call, which changes it. */
+    PROBLEM_KEY,
+    PROBLEM_VALUE,
     PROBLEM_BIAS,
     PROBLEM_MASK,
     PROBLEM_LENGTHS,
     PROBLEM_LENGTHS_PER_QUERY,
     PROBLEM_STARTS,
+    PROBLEM_QUERY_OFFSETS,
+    PROBLEM_KEY_OFFSETS,
+    PROBLEM_POSITIONS, /* of the first new key of each batch */
+    PROBLEM_NEW_KEY,
+    PROBLEM_NEW_VALUE,
+    PROBLEM_COS, /* of rotary positions */
+    PROBLEM_SIN,
     PROBLEM_SLOPES,
     PROBLEM_SINKS,
     PROBLEM_WEIGHT_QUERY,
@@ -30,6 +39,7 @@ typedef enum problem_slot {
     PROBLEM_BIAS_VALUE,
     PROBLEM_BIAS_OUTPUT,
     PROBLEM_OUTPUT,
+    PROBLEM_SCORES,
     PROBLEM_PROBS,
     PROBLEM_LSE,
     PROBLEM_SLOTS
@@ -59,11 +69,14 @@ typedef struct problem_options {
 typedef struct problem_ready {
     bool is_layer;
     bool is_merged;      /* of an attention */
+    bool is_scattered;   /* of a cache: the new keys join at random positions */
     bool is_self;        /* of a layer: query, key and value are one tensor */
     mha_layer_desc desc; /* with the options, and no 0 that stands for a size */
     mha_context *context;
     mha_attention *attention; /* this */
     mha_layer *layer;         /* or this */
+    uint64_t dropout_seed;
+    uint32_t dropout_offset;
     mha_workspace need;
     cl_mem workspace;
     problem_tensor tensors[PROBLEM_SLOTS];
@@ -77,6 +90,10 @@ void problem_close(problem_ready **self);
 /* Queues the problem once. `stage` may be NULL. */
 mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mha_stage_fn *stage,
                            void *stage_data);
+
+/* The queries and keys that batch b has; in a ring all keys that ever joined count. */
+size_t problem_queries(const problem_ready *self, size_t b);
+size_t problem_keys(const problem_ready *self, size_t b);
 
 /* Floats in the order of a tensor's shape into the order of its memory, or back. */
 void problem_reorder(const problem_tensor *tensor, const float *from, float *to, bool into_memory);

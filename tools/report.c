@@ -43,8 +43,8 @@ static void print_head(const report *self)
         fprintf(self->out, "%-*s  %-9s %10s %10s %9s %8s %10s %10s\n", self->problem_width,
                 "problem", "path", "min ms", "median ms", "GFLOP/s", "GB/s", "max error", "limit");
     if (self->format == REPORT_CSV)
-        fprintf(self->out, "problem,device,platform,path,min_ms,median_ms,gflops,gbytes_per_s,"
-                           "max_error,error_limit,outcome\n");
+        fprintf(self->out, "problem,device,platform,type,key_value_type,path,tiling,min_ms,"
+                           "median_ms,gflops,gbytes_per_s,max_error,error_limit,outcome\n");
 }
 
 report *report_open(FILE *out, report_format format, const char *device, const char *platform,
@@ -132,7 +132,8 @@ static void print_csv(const report *self, const report_result *result)
     fprintf(out, "%s,", result->problem);
     print_quoted(out, self->device);
     print_quoted(out, self->platform);
-    fprintf(out, "%s,", result->path);
+    fprintf(out, "%s,%s,%s,%s,", result->type, result->key_value_type, result->path,
+            result->tiling);
     print_field(out, result->is_timed, result->min_ms);
     print_field(out, result->is_timed, result->median_ms);
     print_field(out, result->is_timed, result->gflops);
@@ -169,7 +170,10 @@ static bool add_json(const report *self, const report_result *result)
         { "problem", json_string(result->problem) },
         { "device", json_string(self->device) },
         { "platform", json_string(self->platform) },
+        { "type", json_string(result->type) },
+        { "key_value_type", json_string(result->key_value_type) },
         { "path", json_string(result->path) },
+        { "tiling", json_string(result->tiling) },
         { "outcome", json_string(outcome(result)) },
         { "min_ms", json_number(result->is_timed, result->min_ms) },
         { "median_ms", json_number(result->is_timed, result->median_ms) },

@@ -21,8 +21,11 @@ typedef struct report_stage {
 
 /* All strings are the caller's and live during report_add only. */
 typedef struct report_result {
-    const char *problem; /* its word */
+    const char *problem;        /* its word */
+    const char *type;           /* of the query, "float32" */
+    const char *key_value_type; /* of keys and values */
     const char *path;
+    const char *tiling;  /* of the streaming path: "cpu" or "gpu" */
     bool is_skipped;     /* the path that was asked for cannot do the problem */
     const char *failure; /* NULL, or the name of the status that ended the problem early */
     bool is_timed;       /* the times, rates and stages count */

@@ -11,6 +11,7 @@ typedef struct problem {
     bool is_layer;       /* else only desc.attention counts */
     bool is_cross;       /* of a layer: query, key and value are three tensors, not one */
     bool is_merged;      /* of an attention: its tensors are [batch][len][heads][dim] */
+    bool is_scattered;   /* of a cache: the new keys join at random positions */
     mha_layer_desc desc; /* fields that the word leaves out are 0 */
 } problem;
 

@@ -1,0 +1,17 @@
+/* What a problem's times are divided by. */
+#ifndef MHA_TOOLS_COUNT_H
+#define MHA_TOOLS_COUNT_H
+
+#include "problem.h"
+
+/* Floating-point operations of one call: 2 head_dim + 2 value_dim for each head and pair of query
+ * and key that lengths, causal and windows leave (not for a softmax's own), and 2 for each
+ * product in a projection. */
+double count_flops(const problem_ready *ready);
+
+/* Bytes that any implementation moves: each input and output once; of an attention's keys and
+ * values, those that a query of their batch sees, and of a cache the new rows as they come in and
+ * as they are stored. */
+double count_bytes(const problem_ready *ready);
+
+#endif

@@ -1,0 +1,169 @@
+/* What the reference says of a problem. It knows one rectangle for each batch: sequences that lie
+ * end to end are laid out as one, and a cache is shown as it is after the call. */
+#include "expect_cache.h"
+
+#include "reference.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows of `bytes` each, of sequences end to end, [heads][total] -> [batch][heads][len], or back. */
+static void move_rows(const problem_ready *ready, problem_slot offsets_slot, size_t heads,
+                      size_t len, size_t bytes, const void *from, void *to, bool into_sequences)
+{
+    const int32_t *offsets = ready->tensors[offsets_slot].host;
+    const size_t batch = ready->desc.attention.batch, total = (size_t)offsets[batch];
+    for (size_t b = 0; b < batch; b++) {
+        const size_t first = (size_t)offsets[b], count = (size_t)offsets[b + 1] - first;
+        for (size_t h = 0; h < heads; h++) {
+            const size_t padded = (b * heads + h) * len * bytes;
+            const size_t packed = (h * total + first) * bytes;
+            memcpy((char *)to + (into_sequences ? packed : padded),
+                   (const char *)from + (into_sequences ? padded : packed), count * bytes);
+        }
+    }
+}
+
+/* A tensor of sequences end to end as a new rectangle for each batch; what is between is 0. */
+static float *lay_out(const problem_ready *ready, problem_slot slot, problem_slot offsets,
+                      size_t len)
+{
+    const problem_tensor *tensor = &ready->tensors[slot];
+    const size_t heads = tensor->shape[1], dim = tensor->shape[3];
+    float *made = calloc(ready->desc.attention.batch * heads * len * dim + 1, sizeof *made);
+    if (made)
+        move_rows(ready, offsets, heads, len, dim * sizeof *made, tensor->host, made, false);
+    return made;
+}
+
+static mha_status lay_out_sequences(const problem_ready *ready, expect_inputs *made)
+{
+    const mha_attention_desc *d = &ready->desc.attention;
+    if (d->uses & MHA_USES_QUERY_OFFSETS) {
+        const size_t rows = d->batch * d->heads * d->query_len;
+        made->query = lay_out(ready, PROBLEM_QUERY, PROBLEM_QUERY_OFFSETS, d->query_len);
+        made->output = calloc(rows * d->value_dim + 1, sizeof *made->output);
+        made->lse = calloc(rows + 1, sizeof *made->lse);
+        if (!made->query || !made->output || !made->lse)
+            return MHA_OUT_OF_HOST_MEMORY;
+    }
+    if (d->uses & MHA_USES_KEY_OFFSETS) {
+        made->key = lay_out(ready, PROBLEM_KEY, PROBLEM_KEY_OFFSETS, d->key_len);
+        made->value = lay_out(ready, PROBLEM_VALUE, PROBLEM_KEY_OFFSETS, d->key_len);
+        if (!made->key || !made->value)
+            return MHA_OUT_OF_HOST_MEMORY;
+    }
+    return MHA_OK;
+}
+
+/* Where batches have keys or queries of their own. */
+static mha_status count_rows(const problem_ready *ready, expect_inputs *made)
+{
+    const mha_attention_desc *d = &ready->desc.attention;
+    made->query_lengths = calloc(d->batch + 1, sizeof(int32_t));
+    made->key_lengths = calloc(d->batch + 1, sizeof(int32_t));
+    if (!made->query_lengths || !made->key_lengths)
+        return MHA_OUT_OF_HOST_MEMORY;
+    for (size_t b = 0; b < d->batch; b++) {
+        const size_t keys = problem_keys(ready, b);
+        made->query_lengths[b] = (int32_t)problem_queries(ready, b);
+        made->key_lengths[b] = (int32_t)(keys < d->key_len ? keys : d->key_len);
+    }
+    return MHA_OK;
+}
+
+static void run_reference(const problem_ready *ready, const expect_inputs *made,
+                          double *wanted[PROBLEM_SLOTS])
+{
+    const problem_tensor *t = ready->tensors;
+    mha_layer_desc desc = ready->desc;
+    desc.attention.uses |= MHA_USES_KEY_LENGTHS;
+    const float *query = t[PROBLEM_QUERY].host;
+    const reference_args args = {
+        .query = made->query ? made->query : query,
+        .key = made->key        ? made->key
+               : ready->is_self ? query
+                                : (const float *)t[PROBLEM_KEY].host,
+        .value = made->value      ? made->value
+                 : ready->is_self ? query
+                                  : (const float *)t[PROBLEM_VALUE].host,
+        .bias = t[PROBLEM_BIAS].host,
+        .mask = t[PROBLEM_MASK].host,
+        .query_lengths = made->query_lengths,
+        .key_lengths = made->key_lengths,
+        .key_lengths_per_query = t[PROBLEM_LENGTHS_PER_QUERY].host,
+        .key_starts = t[PROBLEM_STARTS].host,
+        .slopes = t[PROBLEM_SLOPES].host,
+        .sinks = t[PROBLEM_SINKS].host,
+        .dropout_p = desc.attention.dropout_p,
+        .dropout_seed = ready->dropout_seed,
+        .dropout_offset = ready->dropout_offset,
+        .output = made->output ? made->output : wanted[PROBLEM_OUTPUT],
+        .scores = wanted[PROBLEM_SCORES],
+        .probs = wanted[PROBLEM_PROBS],
+        .lse = made->lse ? made->lse : wanted[PROBLEM_LSE],
+    };
+    const reference_layer_weights weights = {
+        .query = t[PROBLEM_WEIGHT_QUERY].host,
+        .key = t[PROBLEM_WEIGHT_KEY].host,
+        .value = t[PROBLEM_WEIGHT_VALUE].host,
+        .output = t[PROBLEM_WEIGHT_OUTPUT].host,
+        .bias_query = t[PROBLEM_BIAS_QUERY].host,
+        .bias_key = t[PROBLEM_BIAS_KEY].host,
+        .bias_value = t[PROBLEM_BIAS_VALUE].host,
+        .bias_output = t[PROBLEM_BIAS_OUTPUT].host,
+    };
+    if (ready->is_layer)
+        reference_layer(&desc, &weights, &args);
+    else
+        reference_attention(&desc.attention, &args);
+}
+
+/* The rows that exist, out of all. */
+static void pack_outputs(const problem_ready *ready, const expect_inputs *made,
+                         double *wanted[PROBLEM_SLOTS])
+{
+    const mha_attention_desc *d = &ready->desc.attention;
+    if (!made->output)
+        return;
+    move_rows(ready, PROBLEM_QUERY_OFFSETS, d->heads, d->query_len,
+              d->value_dim * sizeof *made->output, made->output, wanted[PROBLEM_OUTPUT], true);
+    if (wanted[PROBLEM_LSE])
+        move_rows(ready, PROBLEM_QUERY_OFFSETS, d->heads, d->query_len, sizeof *made->lse,
+                  made->lse, wanted[PROBLEM_LSE], true);
+}
+
+mha_status expect(const problem_ready *ready, double *wanted[PROBLEM_SLOTS])
+{
+    expect_inputs made = { 0 };
+    mha_status status = MHA_OK;
+    for (int slot = 0; slot < PROBLEM_SLOTS; slot++) {
+        wanted[slot] = NULL;
+        if (slot < PROBLEM_OUTPUT || !ready->tensors[slot].used)
+            continue;
+        wanted[slot] = calloc(ready->tensors[slot].count + 1, sizeof *wanted[slot]);
+        if (!wanted[slot])
+            status = MHA_OUT_OF_HOST_MEMORY;
+    }
+    if (!status)
+        status = lay_out_sequences(ready, &made);
+    if (!status)
+        status = expect_cache(ready, &made, wanted);
+    if (!status)
+        status = count_rows(ready, &made);
+    if (!status) {
+        run_reference(ready, &made, wanted);
+        pack_outputs(ready, &made, wanted);
+    }
+    void *const all[] = { made.query, made.key,           made.value,      made.output,
+                          made.lse,   made.query_lengths, made.key_lengths };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        free(all[i]);
+    return status;
+}
+
+void expect_free(double *wanted[PROBLEM_SLOTS])
+{
+    for (int slot = 0; slot < PROBLEM_SLOTS; slot++)
+        free(wanted[slot]);
+}

@@ -1,0 +1,76 @@
+/* The table of the parts of problem words. */
+#include "word_table.h"
+
+#define ATTENTION(member) .field = offsetof(problem, desc.attention.member)
+#define TYPE(member, letters_type) \
+    IN_ATTENTION, .kind = PART_TYPE, ATTENTION(member), .type = (letters_type)
+#define LAYER(member) .place = IN_LAYER, .field = offsetof(problem, desc.member)
+#define FLAG(bits) .kind = PART_LETTER, .place = IN_LAYER, .flags = (bits)
+#define USES(bits) .kind = PART_LETTER, .uses = (bits)
+#define CACHE(bits) IN_ATTENTION, .needs_cache = true, .uses = (bits)
+
+const word_part word_parts[] = {
+    { "b", "the batch", .required = true, ATTENTION(batch) },
+    { "h", "the heads", .required = true, ATTENTION(heads), .least = 1 },
+    { "q", "the query length", .required = true, ATTENTION(query_len) },
+    { "k", "the key length", .required = true, ATTENTION(key_len) },
+    { "d", "the head dim", IN_ATTENTION, .required = true, ATTENTION(head_dim), .least = 1 },
+    { "e", "the model width", .required = true, LAYER(model_width), .least = 1 },
+
+    { "g", "the key and value heads", ATTENTION(kv_heads), .least = 1 },
+    { "v", "the value dim", ATTENTION(value_dim), .least = 1 },
+    { "iq", "the query width", LAYER(query_width), .least = 1 },
+    { "ik", "the key width", LAYER(key_width), .least = 1 },
+    { "iv", "the value width", LAYER(value_width), .least = 1 },
+    { "o", "the output width", LAYER(output_width), .least = 1 },
+    { "c", "causal", .kind = PART_CAUSAL, .uses = MHA_USES_CAUSAL },
+    { "wl", "the left window", ATTENTION(window_left), .uses = MHA_USES_WINDOW_LEFT },
+    { "wr", "the right window", ATTENTION(window_right), .uses = MHA_USES_WINDOW_RIGHT },
+    { "wb", "the window's diagonal", .kind = PART_DIAGONAL },
+    { "l", "key lengths", USES(MHA_USES_KEY_LENGTHS) },
+    { "L", "key lengths of each query", USES(MHA_USES_KEY_LENGTHS_PER_QUERY) },
+    { "P", "key starts", USES(MHA_USES_KEY_STARTS) },
+    { "m", "a mask", .kind = PART_AXES, ATTENTION(mask_broadcast), .uses = MHA_USES_MASK },
+    { "a", "a bias", .kind = PART_AXES, ATTENTION(bias_broadcast), .uses = MHA_USES_BIAS },
+    { "s", "the softcap", .kind = PART_SOFTCAP, .least = 1 },
+    { "A", "ALiBi", USES(MHA_USES_ALIBI) },
+    { "S", "sinks", USES(MHA_USES_SINKS) },
+    { "D", "dropout", .kind = PART_SHARE, ATTENTION(dropout_p), .uses = MHA_USES_DROPOUT },
+    { "B", "biases of projections", FLAG(MHA_LAYER_BIAS_ALL) },
+    { "T", "weights out x in", FLAG(MHA_LAYER_OUT_IN) },
+    { "M", "merged heads as output", FLAG(MHA_LAYER_MERGED_OUTPUT) },
+    { "x", "cross-attention", IN_LAYER, .kind = PART_FLAG, .field = offsetof(problem, is_cross) },
+    { "+", "the number of new keys", IN_ATTENTION, ATTENTION(new_len), .least = 1,
+      .uses = MHA_USES_APPEND },
+    { "@", "random positions", CACHE(0), .kind = PART_FLAG,
+      .field = offsetof(problem, is_scattered) },
+    { "R", "a ring", CACHE(MHA_USES_RING), .kind = PART_LETTER },
+    { "r", "the rotary dim", CACHE(MHA_USES_ROTARY), .kind = PART_ROTARY, ATTENTION(rotary_dim),
+      .least = 2 },
+    { "V", "sequences end to end", IN_ATTENTION, .kind = PART_PACKED },
+    { "z", "the scores", .kind = PART_STAGE, ATTENTION(scores_stage), .uses = MHA_USES_SCORES },
+    { "p", "probs", USES(MHA_USES_PROBS) },
+    { "e", "lse", USES(MHA_USES_LSE) },
+    { "n", "merged heads", IN_ATTENTION, .kind = PART_FLAG, .field = offsetof(problem, is_merged) },
+    { "tf16", "the type", TYPE(type, MHA_FLOAT16) },
+    { "tbf16", "the type", TYPE(type, MHA_BFLOAT16) },
+    { "tkf16", "the type of keys", TYPE(key_value_type, MHA_FLOAT16) },
+    { "tkbf16", "the type of keys", TYPE(key_value_type, MHA_BFLOAT16) },
+    { "tkf32", "the type of keys", TYPE(key_value_type, MHA_FLOAT32) },
+};
+
+_Static_assert(sizeof word_parts / sizeof word_parts[0] == WORD_PARTS, "word_table.h counts them");
+
+const word_axis word_axes[] = {
+    { 'b', MHA_AXIS_BATCH },
+    { 'h', MHA_AXIS_HEADS },
+    { 'q', MHA_AXIS_QUERY },
+    { 'k', MHA_AXIS_KEY },
+};
+
+_Static_assert(sizeof word_axes / sizeof word_axes[0] == WORD_AXES, "word_table.h counts them");
+
+bool word_fits(const word_part *part, const problem *subject)
+{
+    return part->place == IN_BOTH || (part->place == IN_LAYER) == subject->is_layer;
+}

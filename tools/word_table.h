@@ -1,0 +1,65 @@
+/* The parts that problem words are made of, which parsing and printing walk alike. Between the
+ * files of word only. */
+#ifndef MHA_TOOLS_WORD_TABLE_H
+#define MHA_TOOLS_WORD_TABLE_H
+
+#include "word.h"
+
+#include <stdint.h>
+
+#define WORD_LAYER_PREFIX "layer-"
+
+typedef enum part_kind {
+    PART_NUMBER, /* a number, into a size_t of the problem */
+    PART_SOFTCAP,
+    PART_SHARE,    /* of the dropout: 0, or a decimal below 1 */
+    PART_AXES,     /* the axes that a mask or bias has, into an unsigned of the problem */
+    PART_CAUSAL,   /* may be followed by "b" */
+    PART_DIAGONAL, /* of a window */
+    PART_ROTARY,   /* may be followed by the elements that are rotated, then by "i" */
+    PART_PACKED,   /* may be followed by "q" or "k" */
+    PART_STAGE,    /* an mha_scores_stage as its number */
+    PART_FLAG,     /* a bool of the problem */
+    PART_TYPE,     /* an mha_type of the problem */
+    PART_LETTER    /* bits only */
+} part_kind;
+
+typedef enum part_place {
+    IN_BOTH,
+    IN_ATTENTION,
+    IN_LAYER
+} part_place;
+
+typedef struct word_part {
+    const char *letters;
+    const char *name;
+    part_place place;
+    bool required;
+    part_kind kind;
+    size_t field; /* offset in the problem */
+    size_t least; /* the smallest number */
+    uint64_t uses;
+    unsigned flags;
+    mha_type type;
+    bool needs_cache; /* it says how new keys join or queries are rotated */
+} word_part;
+
+enum {
+    WORD_PARTS = 43,
+    WORD_AXES = 4
+};
+
+/* The required ones first; all in the order of the canonical word. */
+extern const word_part word_parts[WORD_PARTS];
+
+typedef struct word_axis {
+    char letter;
+    unsigned bit;
+} word_axis;
+
+extern const word_axis word_axes[WORD_AXES];
+
+/* Whether the part is of the problem's kind: an attention or a layer. */
+bool word_fits(const word_part *part, const problem *subject);
+
+#endif
