@@ -327,3 +327,50 @@ Test(errors, offsets_of_nobody)
     mha_attention_destroy(&none);
     close_scene(&s);
 }
+
+/* Nobody checks these before the kernels do: whatever they are, no row outside is touched, and
+ * those that only reach too far are as if they did not. */
+Test(errors, offsets_on_the_device_are_clamped)
+{
+    static const struct {
+        int32_t queries[B + 1], keys[B + 1];
+        bool is_good; /* once clamped */
+    } rows[] = {
+        { { -5, 3, QUERIES }, { INT32_MIN, K, KEYS }, true },
+        { { 0, 3, QUERIES + 1 }, { 0, K, INT32_MAX }, true },
+        { { QUERIES, 3, 0 }, { KEYS, K, 0 }, false },
+        { { 0, QUERIES, QUERIES }, { 0, KEYS, KEYS }, false },
+        { { INT32_MAX, INT32_MIN, INT32_MAX }, { INT32_MIN, INT32_MAX, INT32_MIN }, false },
+        { { INT32_MIN, INT32_MAX, INT32_MAX }, { INT32_MIN, INT32_MIN, INT32_MAX }, false },
+    };
+    static float now[SCENE_MOST];
+    static scene s;
+    open_scene(&s);
+    const refusal_arg *output = refusal_find(&s.r, "output");
+    const size_t bytes = H * QUERIES * VALUE_DIM * sizeof(float);
+    for (int path = MHA_PATH_STREAMING; path <= MHA_PATH_DECODE; path++)
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            mha_attention_desc desc = good;
+            desc.path = (mha_path)path;
+            mha_attention *other = NULL;
+            cr_assert_eq(mha_attention_create(&other, s.d.context, &desc), MHA_OK);
+            const size_t shape[4] = { 1, 1, 1, B + 1 };
+            const device_tensor queries =
+                device_input(&s.d, shape, NULL, sizeof(int32_t), rows[i].queries);
+            const device_tensor keys =
+                device_input(&s.d, shape, NULL, sizeof(int32_t), rows[i].keys);
+            mha_attention_args args = s.args;
+            args.query_offsets = (mha_lengths){ NULL, device_buffer(&queries), queries.offset };
+            args.key_offsets = (mha_lengths){ NULL, device_buffer(&keys), keys.offset };
+            const mha_call call = device_call(&s.d, mha_attention_workspace(other));
+            cr_expect_eq(mha_attention_enqueue(other, &args, &call), MHA_OK, "%s", s.d.sentence);
+            mha_attention_destroy(&other);
+            device_read(&s.d, &output->tensor, now);
+            for (size_t n = 0; rows[i].is_good && n < bytes / sizeof(float); n++)
+                cr_expect_float_eq(now[n], scene_output[n], s.r.limit,
+                                   "path %d, row %zu: output[%zu] is %g, not %g", path, i, n,
+                                   (double)now[n], scene_output[n]);
+            device_expect_guards(&s.d, "clamped offsets");
+        }
+    close_scene(&s);
+}
