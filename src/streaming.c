@@ -31,7 +31,8 @@ static bool can(const mha_context *context, const mha_attention_desc *desc, mha_
                      desc->uses & MHA_USES_PROBS ? "probs" : "scores");
         return false;
     }
-    if (!desc->key_len) {
+    /* Without offsets the composed path writes the zeros, with no key to hand to a kernel. */
+    if (!desc->key_len && !(desc->uses & (MHA_USES_QUERY_OFFSETS | MHA_USES_KEY_OFFSETS))) {
         mha_text_add(why_not, "there are no keys to go over");
         return false;
     }

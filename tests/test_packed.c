@@ -4,6 +4,7 @@
 #include "stored.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -349,6 +350,43 @@ Test(packed, cross)
         count++;
     }
     compare_log("packed", count, &worst);
+    device_close(&d);
+}
+
+/* No sequence has a key. */
+Test(packed, no_keys_at_all)
+{
+    static const int32_t offsets[3] = { 0, 2, 3 }, none[3] = { 0 };
+    static const float query[3] = { 1, 2, 3 };
+    float got[3], lse[3];
+    device d;
+    device_open(&d);
+    for (int way = 0; way < 2; way++) {
+        const size_t shape[4] = { 1, 1, 3, 1 };
+        const device_tensor q = device_input(&d, shape, NULL, sizeof(float), query);
+        const device_tensor o = device_output(&d, shape, NULL, sizeof(float));
+        const device_tensor l = device_output(&d, shape, NULL, sizeof(float));
+        const mha_attention_desc desc = { ATTENTION_SIZES(2, 1, 2, 0, 1),
+                                          .uses = PACKS | MHA_USES_LSE,
+                                          .tiling = way ? MHA_TILING_GPU : MHA_TILING_DEFAULT };
+        const mha_attention_args args = { .query = device_arg(&q),
+                                          .output = device_arg(&o),
+                                          .lse = device_arg(&l),
+                                          .query_offsets.host = offsets,
+                                          .key_offsets.host = none };
+        mha_attention *attention;
+        cr_assert_eq(mha_attention_create(&attention, d.context, &desc), MHA_OK, "%s", d.sentence);
+        const mha_call call = device_call(&d, mha_attention_workspace(attention));
+        cr_assert_eq(mha_attention_enqueue(attention, &args, &call), MHA_OK, "%s", d.sentence);
+        mha_attention_destroy(&attention);
+        device_read(&d, &o, got);
+        device_read(&d, &l, lse);
+        for (int i = 0; i < 3; i++)
+            cr_expect(got[i] == 0 && lse[i] == -INFINITY, "way %d: row %d is %g, lse %g", way, i,
+                      (double)got[i], (double)lse[i]);
+        device_expect_guards(&d, "no keys");
+        device_forget(&d);
+    }
     device_close(&d);
 }
 
