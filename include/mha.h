@@ -195,10 +195,10 @@ typedef enum mha_type {
 } mha_type;
 
 /* A tensor in device memory. `offset` and `strides` count elements of its type. All strides 0:
- * packed, in the order of its shape. Otherwise every axis longer than 1 has its stride, the last
- * one's being 1; an input may repeat itself through a stride of 0 on another axis, an output may
- * not. An axis that is declared as broadcast (see mha_attention_desc) has length 1 and its stride
- * is not read. buffer NULL: not given. */
+ * packed, in the order of its shape. Otherwise every axis longer than 1 has its stride (that of
+ * another may be 0), the last one's being 1; an input may repeat itself through a stride of 0 on
+ * another axis, an output may not. An axis that is declared as broadcast (see mha_attention_desc)
+ * has length 1 and its stride is not read. buffer NULL: not given. */
 typedef struct mha_tensor {
     cl_mem buffer;
     size_t offset;
@@ -251,7 +251,8 @@ typedef struct mha_workspace {
  * float32, and a result is rounded once, to nearest even. */
 
 /* Bits of mha_attention_desc.uses: what takes part. An argument without its bit, or a bit without
- * its argument, is refused. */
+ * its argument, is refused; so are a window's limit, broadcast axes, new_len, fields of rotary
+ * positions and dropout_p without their bit. */
 #define MHA_USES_KEY_LENGTHS (1ull << 0) /* args.key_lengths, [batch] */
 #define MHA_USES_KEY_LENGTHS_PER_QUERY \
     (1ull << 1)                             /* args.key_lengths_per_query, [batch][query_len] */
@@ -340,6 +341,8 @@ typedef enum mha_rotary_pairs {
  * as many keys as the last new one's position says, or key_lengths[b] where that is used. What lies
  * elsewhere in the cache is neither read nor written. Positions change from call to call; in host
  * memory they must leave room for the new keys, in device memory new keys past the end are dropped.
+ * args.key_len mostly stays 0: it is the room, not the keys there are, and a packed cache is packed
+ * at it. Not with offsets, of queries or of keys.
  *
  * A ring (MHA_USES_RING) keeps the newest key_len keys for ever longer sequences: position p lies
  * in row p % key_len. It needs a left window, MHA_BOTTOM_RIGHT and key_len of at least window_left
@@ -349,7 +352,8 @@ typedef enum mha_rotary_pairs {
  * Rotary positions (MHA_USES_ROTARY, with MHA_USES_APPEND; Su et al., "RoFormer", 2021): new key i
  * of batch b and query i, of which there are as many, are rotated for position append_positions[b]
  * + i, before the key is stored. Neither new_key nor query changes in the caller's memory.
- * Positions past the tables are refused in host memory and take the last row in device memory.
+ * Positions past the tables are refused in host memory and take the last row in device memory. The
+ * tables are those of mha_rotary_desc.
  *
  * Sequences of unequal lengths end to end (MHA_USES_QUERY_OFFSETS and MHA_USES_KEY_OFFSETS, each
  * with or without the other): query and output are [1][heads][query_total][dim], lse
@@ -371,7 +375,7 @@ typedef struct mha_attention_desc {
     size_t heads;     /* of query; at least 1 */
     size_t kv_heads;  /* 0: heads. Divides heads; query head h reads head h / (heads / kv_heads) */
     size_t query_len; /* the largest of any call; may be 0 */
-    size_t key_len;   /* the largest of any call; may be 0 */
+    size_t key_len;   /* the largest of any call; may be 0. Of a cache, its room */
     size_t head_dim;  /* of query and key; at least 1 */
     size_t value_dim; /* of value and output, per head; 0: head_dim */
     mha_type type;    /* of query and output */
@@ -380,7 +384,7 @@ typedef struct mha_attention_desc {
     mha_type output_type;
     uint64_t uses; /* MHA_USES_* */
     mha_diagonal diagonal;
-    size_t window_left;      /* keys seen before the diagonal; 0: none. Counts with its bit only */
+    size_t window_left;      /* keys seen before the diagonal; 0: none. Only with its bit */
     size_t window_right;     /* keys seen after it, likewise */
     unsigned bias_broadcast; /* MHA_AXIS_* */
     unsigned mask_broadcast;
