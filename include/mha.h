@@ -341,11 +341,14 @@ typedef enum mha_rotary_pairs {
  * as many keys as the last new one's position says, or key_lengths[b] where that is used. What lies
  * elsewhere in the cache is neither read nor written. Positions change from call to call; in host
  * memory they must leave room for the new keys, in device memory new keys past the end are dropped.
- * args.key_len mostly stays 0: it is the room, not the keys there are, and a packed cache is packed
- * at it. Not with offsets, of queries or of keys.
+ * args.key_len may stay 0; a smaller one than the desc's says that the call looks at the first rows
+ * of the cache only, which is packed at the desc's all the same. Not with offsets, of queries or of
+ * keys. One object serves a prompt and then single tokens: on a CPU it holds the decode path for
+ * the latter beside the streaming one.
  *
  * A ring (MHA_USES_RING) keeps the newest key_len keys for ever longer sequences: position p lies
- * in row p % key_len. It needs a left window, MHA_BOTTOM_RIGHT and key_len of at least window_left
+ * in row p % key_len, the desc's. It needs a left window, MHA_BOTTOM_RIGHT and key_len of at least
+ * window_left
  * + query_len, so that nothing is overwritten that a query may see; and it takes no bias, mask,
  * starts, lengths, dropout, probs or scores, whose axis of keys would have to go round as well.
  *

@@ -7,11 +7,20 @@
 
 #include <stdlib.h>
 
+/* A path that was chosen, and made. */
+typedef struct chosen {
+    const mha_path_room *room;
+    void *path;
+} chosen;
+
 struct mha_attention {
     mha_context *context;
     mha_attention_desc desc; /* resolved */
-    const mha_path_room *room;
-    void *path;
+    chosen main;
+    /* Where a cache takes a prompt and then single tokens: the path of the calls with few queries.
+     * room NULL: none. */
+    chosen few;
+    size_t few_len;          /* the most queries that it takes */
     mha_append_stage append; /* with MHA_USES_APPEND */
     /* Behind the lengths, within the region of mha_attention_needs. */
     size_t append_region, path_region;
@@ -44,7 +53,7 @@ static mha_status choose(mha_attention *attention, const char *who)
     for (size_t i = 0; i < NUM_ROOMS; i++) {
         mha_text text = { .at = why, .capacity = sizeof why };
         if (fits(rooms[i], attention->context, &attention->desc, &text)) {
-            attention->room = rooms[i];
+            attention->main.room = rooms[i];
             return MHA_OK;
         }
         if (attention->desc.path == rooms[i]->id)
@@ -60,6 +69,60 @@ static mha_status choose(mha_attention *attention, const char *who)
                         who, why);
 }
 
+/* The desc of the calls with few queries, if such calls are worth a path of their own: those of a
+ * cache, whose object takes a prompt first and is made for that. False: they are not. */
+static bool describe_few(const mha_attention *attention, mha_attention_desc *few)
+{
+    enum {
+        MOST = 8
+    };
+    const mha_attention_desc *desc = &attention->desc;
+    *few = *desc;
+    if (!(desc->uses & MHA_USES_APPEND) || desc->path != MHA_PATH_DEFAULT ||
+        attention->main.room == &mha_path_decode)
+        return false;
+    for (few->query_len = MOST; few->query_len; few->query_len--) {
+        mha_text unheard = { 0 };
+        if (few->query_len < desc->query_len &&
+            fits(&mha_path_decode, attention->context, few, &unheard))
+            return true;
+    }
+    return false;
+}
+
+static mha_status create_paths(mha_attention *attention)
+{
+    mha_context *context = attention->context;
+    mha_status status =
+        attention->main.room->create(&attention->main.path, context, &attention->desc);
+    mha_attention_desc few;
+    if (status || !describe_few(attention, &few))
+        return status;
+    attention->few.room = &mha_path_decode;
+    attention->few_len = few.query_len;
+    return attention->few.room->create(&attention->few.path, context, &few);
+}
+
+/* What either path needs. */
+static mha_needs needs_of_paths(const mha_attention *attention)
+{
+    mha_needs needs = attention->main.room->needs(attention->main.path);
+    if (!attention->few.room)
+        return needs;
+    const mha_needs few = attention->few.room->needs(attention->few.path);
+    if (needs.temp_bytes < few.temp_bytes)
+        needs.temp_bytes = few.temp_bytes;
+    if (needs.region_bytes < few.region_bytes)
+        needs.region_bytes = few.region_bytes;
+    return needs;
+}
+
+static const chosen *path_of_call(const mha_attention *attention, size_t query_len)
+{
+    return attention->few.room && query_len <= attention->few_len ? &attention->few
+                                                                  : &attention->main;
+}
+
 mha_status mha_attention_make(mha_attention **out, mha_context *context,
                               const mha_attention_desc *desc, const char *who)
 {
@@ -73,14 +136,14 @@ mha_status mha_attention_make(mha_attention **out, mha_context *context,
     if (!status)
         status = choose(attention, who);
     if (!status)
-        status = attention->room->create(&attention->path, context, &attention->desc);
+        status = create_paths(attention);
     if (!status && attention->desc.uses & MHA_USES_APPEND)
         status = mha_append_setup(&attention->append, context, &attention->desc);
     if (status) {
         mha_attention_destroy(&attention);
         return mha_context_note(context, status);
     }
-    const mha_needs path = attention->room->needs(attention->path);
+    const mha_needs path = needs_of_paths(attention);
     attention->needs.temp_bytes = path.temp_bytes;
     mha_layout_add(&attention->needs.region_bytes, mha_bind_lengths_bytes(&attention->desc));
     attention->append_region =
@@ -111,8 +174,10 @@ void mha_attention_destroy(mha_attention **attention)
     if (!a)
         return;
     *attention = NULL;
-    if (a->room)
-        a->room->destroy(a->path);
+    if (a->main.room)
+        a->main.room->destroy(a->main.path);
+    if (a->few.room)
+        a->few.room->destroy(a->few.path);
     mha_append_release(&a->append);
     free(a);
 }
@@ -134,16 +199,21 @@ size_t mha_attention_explain(const mha_attention *attention, char *text, size_t 
         text[0] = '\0';
     if (!attention)
         return 0;
-    mha_text_add(&out, "path %s: %s\n", attention->room->name,
+    mha_text_add(&out, "path %s: %s\n", attention->main.room->name,
                  attention->desc.path == MHA_PATH_DEFAULT ? "the best that can" : "as asked");
     if (attention->desc.uses & MHA_USES_APPEND)
         mha_text_add(&out, "append: kernel append_rows, new keys and values into the cache%s\n",
                      attention->desc.uses & MHA_USES_ROTARY
                          ? ", rotated; rotated queries into the workspace"
                          : "");
-    attention->room->explain(attention->path, &out);
+    attention->main.room->explain(attention->main.path, &out);
+    if (attention->few.room) {
+        mha_text_add(&out, "path %s for calls of at most %zu %s\n", attention->few.room->name,
+                     attention->few_len, attention->few_len == 1 ? "query" : "queries");
+        attention->few.room->explain(attention->few.path, &out);
+    }
     for (size_t i = 0; i < NUM_ROOMS; i++) {
-        if (rooms[i] == attention->room)
+        if (rooms[i] == attention->main.room || rooms[i] == attention->few.room)
             continue;
         char why[512] = "";
         mha_text reason = { .at = why, .capacity = sizeof why };
@@ -178,10 +248,24 @@ mha_status mha_attention_forward(mha_attention *attention, mha_run *run, mha_bou
     if (!status && desc->uses & MHA_USES_APPEND)
         status = mha_append_launch(&attention->append, run, desc, bound,
                                    region + attention->append_region);
+    const chosen *path = path_of_call(attention, bound->query_len);
     if (!status)
-        status =
-            attention->room->enqueue(attention->path, run, bound, region + attention->path_region);
+        status = path->room->enqueue(path->path, run, bound, region + attention->path_region);
     return status;
+}
+
+/* A packed cache is packed at its room, which is the desc's key_len, whatever the call's is. */
+static mha_tensor cache_of(const mha_attention_desc *desc, const mha_tensor *tensor, size_t dim)
+{
+    mha_tensor cache = *tensor;
+    const size_t *strides = tensor->strides;
+    if (!(desc->uses & MHA_USES_APPEND) || strides[0] || strides[1] || strides[2] || strides[3])
+        return cache;
+    cache.strides[3] = 1;
+    cache.strides[2] = dim;
+    cache.strides[1] = desc->key_len * dim; /* mha_shape_resolve has checked the products */
+    cache.strides[0] = desc->kv_heads * cache.strides[1];
+    return cache;
 }
 
 /* query, key, value and output, in the shapes of the header. */
@@ -195,15 +279,17 @@ static mha_status bind_tensors(const mha_run *run, mha_bound *bound, const char 
     const size_t q = packs_queries ? bound->query_total : bound->query_len;
     const size_t k = packs_keys ? bound->key_total : bound->key_len;
     const size_t kv_bytes = mha_bind_type_bytes(desc->key_value_type);
+    const mha_tensor key = cache_of(desc, &args->key, desc->head_dim);
+    const mha_tensor value = cache_of(desc, &args->value, desc->value_dim);
     const mha_access cache = desc->uses & MHA_USES_APPEND ? MHA_UPDATES : MHA_READS;
     mha_status status = mha_bind_tensor(run, &bound->query, who, "query", &args->query,
                                         (size_t[]){ qb, h, q, desc->head_dim },
                                         mha_bind_type_bytes(desc->type), MHA_READS);
     if (!status)
-        status = mha_bind_tensor(run, &bound->key, who, "key", &args->key,
+        status = mha_bind_tensor(run, &bound->key, who, "key", &key,
                                  (size_t[]){ kb, kv, k, desc->head_dim }, kv_bytes, cache);
     if (!status)
-        status = mha_bind_tensor(run, &bound->value, who, "value", &args->value,
+        status = mha_bind_tensor(run, &bound->value, who, "value", &value,
                                  (size_t[]){ kb, kv, k, desc->value_dim }, kv_bytes, cache);
     if (!status)
         status = mha_bind_tensor(run, &bound->output, who, "output", &args->output,
@@ -212,11 +298,12 @@ static mha_status bind_tensors(const mha_run *run, mha_bound *bound, const char 
     return status;
 }
 
-static bool may_overwrite(const mha_attention *attention)
+static bool may_overwrite(const mha_attention *attention, size_t query_len)
 {
+    const chosen *path = path_of_call(attention, query_len);
     const mha_attention_desc *desc = &attention->desc;
     return desc->type == desc->output_type && desc->head_dim == desc->value_dim &&
-           attention->room->may_overwrite(attention->path);
+           path->room->may_overwrite(path->path);
 }
 
 mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_args *args,
@@ -244,7 +331,8 @@ mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_a
     if (!status)
         status = mha_bind_options(&run, &bound, who, desc, args);
     if (!status)
-        status = mha_bind_overlap(&run, &bound, who, "query", may_overwrite(attention));
+        status =
+            mha_bind_overlap(&run, &bound, who, "query", may_overwrite(attention, bound.query_len));
     if (!status)
         status = mha_run_wait(&run);
     if (!status) {

@@ -293,6 +293,10 @@ static mha_status check_cache(const mha_run *run, const mha_bound *bound, const 
         return mha_log_fail(log, MHA_INVALID_ARGUMENT,
                             "%s: %zu new keys do not fit a cache with key_len %zu", who,
                             bound->new_len, bound->key_len);
+    if (uses & MHA_USES_RING && bound->key_len != desc->key_len)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: the call's key_len is %zu, and a ring's is always the desc's, %zu",
+                            who, bound->key_len, desc->key_len);
     if (uses & MHA_USES_RING && !mha_shape_fits_ring(desc, bound->query_len, bound->key_len))
         return mha_log_fail(log, MHA_INVALID_ARGUMENT,
                             "%s: a ring of key_len %zu overwrites keys that a query may see: it "

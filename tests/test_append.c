@@ -633,3 +633,96 @@ Test(append, token_by_token_is_one_causal_pass)
         check_steps(&d, &cases[n]);
     device_close(&d);
 }
+
+static bool is_cpu(const device *d)
+{
+    mha_device_info info;
+    cr_assert_eq(mha_context_info(d->context, &info), MHA_OK);
+    return info.type & CL_DEVICE_TYPE_CPU;
+}
+
+static void note_stage(void *data, const char *stage, const char *what, cl_event event)
+{
+    char *list = data;
+    (void)what;
+    (void)event;
+    snprintf(list + strlen(list), 256 - strlen(list), "%s\n", stage);
+}
+
+/* One object for a prompt and for single tokens takes the path that suits each, and looks at as
+ * much of a packed cache as a call says, which lies where the desc says. */
+Test(append, one_object_for_prompt_and_tokens)
+{
+    enum {
+        PROMPT = 32,
+        ROOM = 96,
+        STEPS = 3,
+        ALL = PROMPT + STEPS
+    };
+    const size_t few = HEADS * DIM, kv = KV_HEADS * DIM;
+    const size_t q_shape[4] = { 1, HEADS, ALL, DIM }, q_strides[4] = { 0, DIM, few, 1 };
+    const size_t k_shape[4] = { 1, KV_HEADS, ALL, DIM }, k_strides[4] = { 0, DIM, kv, 1 };
+    const size_t c_shape[4] = { 1, KV_HEADS, ROOM, DIM };
+    float *query = filled(ALL * few, 1, MHA_FLOAT32), *key = filled(ALL * kv, 2, MHA_FLOAT32);
+    float *got = allocate(ALL * few), *want = allocate(ALL * few);
+    device d;
+    device_open(&d);
+    const device_tensor q = device_input(&d, q_shape, q_strides, sizeof(float), query);
+    const device_tensor k = device_input(&d, k_shape, k_strides, sizeof(float), key);
+    const device_tensor cache = device_output(&d, c_shape, NULL, sizeof(float));
+    const device_tensor values = device_output(&d, c_shape, NULL, sizeof(float));
+    const device_tensor o = device_output(&d, q_shape, q_strides, sizeof(float));
+    mha_attention_desc desc = { ATTENTION_SIZES(1, HEADS, PROMPT, ROOM, DIM), .kv_heads = KV_HEADS,
+                                .new_len = PROMPT, .diagonal = MHA_AFTER_PAST,
+                                .uses = MHA_USES_APPEND | MHA_USES_CAUSAL };
+    mha_attention *attention;
+    cr_assert_eq(mha_attention_create(&attention, d.context, &desc), MHA_OK, "%s", d.sentence);
+    char explain[2048], stages[256] = "";
+    mha_attention_explain(attention, explain, sizeof explain);
+    mha_call call = device_call(&d, mha_attention_workspace(attention));
+    call.stage = note_stage;
+    call.stage_data = stages;
+    int32_t positions[STEPS + 1];
+    for (size_t step = 0; step <= STEPS; step++) {
+        const size_t t = step ? PROMPT + step - 1 : 0, len = step ? 1 : PROMPT;
+        positions[step] = (int32_t)t;
+        mha_attention_args args = { .query_len = len, .new_len = len, .key_len = t + len };
+        args.query = device_arg(&q);
+        args.query.offset += t * few;
+        args.output = device_arg(&o);
+        args.output.offset += t * few;
+        args.new_key = args.new_value = device_arg(&k);
+        args.new_key.offset = args.new_value.offset += t * kv;
+        args.key = device_arg(&cache);
+        args.value = device_arg(&values);
+        args.append_positions.host = &positions[step];
+        cr_assert_eq(mha_attention_enqueue(attention, &args, &call), MHA_OK, "%s", d.sentence);
+        cr_expect(!is_cpu(&d) || strstr(stages, step ? "decode\n" : "attend\n"), "step %zu: %s",
+                  step, stages);
+        stages[0] = '\0';
+    }
+    cr_expect(!is_cpu(&d) || strstr(explain, "path decode for calls of at most 4 queries"), "%s",
+              explain);
+    mha_attention_destroy(&attention);
+    device_read(&d, &o, got);
+    desc = (mha_attention_desc){ ATTENTION_SIZES(1, HEADS, ALL, ALL, DIM), .kv_heads = KV_HEADS,
+                                 .uses = MHA_USES_CAUSAL, .diagonal = MHA_TOP_LEFT };
+    const mha_attention_args args = { .query = device_arg(&q),
+                                      .key = device_arg(&k),
+                                      .value = device_arg(&k),
+                                      .output = device_arg(&o) };
+    cr_assert_eq(mha_attention_create(&attention, d.context, &desc), MHA_OK, "%s", d.sentence);
+    const mha_call whole = device_call(&d, mha_attention_workspace(attention));
+    cr_assert_eq(mha_attention_enqueue(attention, &args, &whole), MHA_OK, "%s", d.sentence);
+    mha_attention_destroy(&attention);
+    device_read(&d, &o, want);
+    for (size_t n = 0; n < ALL * few; n++)
+        if (!compare_one("prompt and tokens", "output", n, got[n], want[n], 2e-6, NULL))
+            break;
+    device_expect_guards(&d, "prompt and tokens");
+    free(query);
+    free(key);
+    free(got);
+    free(want);
+    device_close(&d);
+}

@@ -300,7 +300,7 @@ static const cache_row cache_rows[] = {
 static const cache_row ring_rows[] = {
     { "a ring that loses what is seen", 0, K - 1, 0, NULL, true, MHA_INVALID_ARGUMENT, "ring" },
     { "fewer rows than the window", 0, K - NEW - 1, 0, NULL, true, MHA_INVALID_ARGUMENT, "ring" },
-    { "fewer rows, fewer queries", NEW - 1, K - 1, 0, NULL, true, MHA_OK, "" },
+    { "fewer rows, fewer queries", NEW - 1, K - 1, 0, NULL, true, MHA_INVALID_ARGUMENT, "ring" },
     { "a negative position", 0, 0, 0, (EACH_BATCH){ -1, 0 }, false, MHA_INVALID_ARGUMENT,
       "append_positions[0]" },
     { "the largest position", 0, 0, 0, (EACH_BATCH){ 0, INT32_MAX }, false, MHA_INVALID_ARGUMENT,
