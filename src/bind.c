@@ -322,7 +322,8 @@ static mha_status bind_cache(const mha_run *run, mha_bound *out, const char *who
     const bool appends = desc->uses & MHA_USES_APPEND, rotates = desc->uses & MHA_USES_ROTARY;
     const size_t key[4] = { b, kv, n, desc->head_dim };
     const size_t value[4] = { b, kv, n, desc->value_dim };
-    const size_t table[4] = { 1, 1, desc->rotary_positions, desc->rotary_dim / 2 };
+    /* Without a batch no row is read. */
+    const size_t table[4] = { b ? 1 : 0, 1, desc->rotary_positions, desc->rotary_dim / 2 };
     const size_t bytes = mha_bind_type_bytes(desc->new_type);
     mha_status status = check_cache(run, out, who, desc);
     if (!status)

@@ -155,7 +155,8 @@ static mha_status bind_tensors(const mha_run *run, const char *who, const mha_ro
 {
     const size_t shape[4] = { desc->batch, desc->heads, rows->len, desc->dim };
     const size_t half = desc->rotary_dim / 2;
-    const size_t shared[4] = { 1, 1, desc->positions, half };
+    const bool reads = desc->batch && rows->len;
+    const size_t shared[4] = { reads ? 1 : 0, 1, desc->positions, half };
     const size_t own[4] = { desc->batch, 1, rows->len, half };
     const size_t *table = desc->positions ? shared : own;
     mha_status status = mha_bind_tensor(run, &rows->from, who, "input", &args->input, shape,

@@ -392,3 +392,19 @@ Test(errors, cache_with_short_tables)
     }
     close_scene(&s);
 }
+
+/* Without a batch nothing is read, so nothing need be given. */
+Test(errors, cache_of_nobody)
+{
+    device d;
+    device_open(&d);
+    mha_attention_desc desc = cache_desc;
+    desc.batch = 0;
+    mha_attention *none = NULL;
+    cr_assert_eq(mha_attention_create(&none, d.context, &desc), MHA_OK, "%s", d.sentence);
+    const mha_call call = device_call(&d, mha_attention_workspace(none));
+    cr_expect_eq(mha_attention_enqueue(none, &(mha_attention_args){ 0 }, &call), MHA_OK, "%s",
+                 d.sentence);
+    mha_attention_destroy(&none);
+    device_close(&d);
+}

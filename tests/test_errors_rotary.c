@@ -259,3 +259,23 @@ Test(errors, rotary_in_place)
     mha_rotary_destroy(&rotary);
     close_scene(&s);
 }
+
+/* Without a batch or rows nothing is read, so nothing need be given. */
+Test(errors, rotary_of_nobody)
+{
+    device d;
+    device_open(&d);
+    for (int way = 0; way < 4; way++) {
+        mha_rotary_desc desc = good;
+        desc.batch = way & 1 ? SCENE_BATCH : 0;
+        desc.len = way & 1 ? 0 : LEN;
+        desc.positions = way & 2 ? POSITIONS : 0;
+        mha_rotary *rotary = NULL;
+        cr_assert_eq(mha_rotary_create(&rotary, d.context, &desc), MHA_OK, "%s", d.sentence);
+        const mha_call call = { .queue = d.queue };
+        cr_expect_eq(mha_rotary_enqueue(rotary, &(mha_rotary_args){ 0 }, &call), MHA_OK,
+                     "way %d: %s", way, d.sentence);
+        mha_rotary_destroy(&rotary);
+    }
+    device_close(&d);
+}
