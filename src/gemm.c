@@ -142,9 +142,14 @@ mha_gemm_way mha_gemm_choose(const mha_context *context, const mha_gemm_shape *s
     }
     if (shape->by != MHA_GEMM_DEFAULT)
         return shape->by == MHA_GEMM_CLBLAST ? MHA_GEMM_WAY_CLBLAST : own;
-    *reason = own == MHA_GEMM_WAY_CPU ? "the default on a CPU"
-              : wants_cpu             ? "the default on a CPU with little local memory"
-                                      : "the default on a device that is no CPU";
+    const bool by_device = shape->tiling == MHA_TILING_DEFAULT;
+    if (own == MHA_GEMM_WAY_CPU)
+        *reason = by_device ? "the default on a CPU" : "the default with the CPU tiling";
+    else if (wants_cpu)
+        *reason = "the default on a device with little local memory";
+    else
+        *reason = by_device ? "the default on a device that is no CPU"
+                            : "the default with the GPU tiling";
     return own == MHA_GEMM_WAY_CPU ? own : MHA_GEMM_WAY_CLBLAST;
 }
 

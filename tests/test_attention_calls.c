@@ -58,6 +58,15 @@ static const stages_case stages_cases[] = {
       "scores: CLBlastSgemmStridedBatched\nsoftmax: softmax_rows\n"
       "probs value: CLBlastSgemmStridedBatched\n",
       EXPLAIN_CLBLAST },
+    { { .desc = { ATTENTION_SIZES(2, 2, 3, 4, 5), .tiling = MHA_TILING_GPU } },
+      "scores: CLBlastSgemmStridedBatched\nsoftmax: softmax_rows\n"
+      "probs value: CLBlastSgemmStridedBatched\n",
+      "path composed\nscores: CLBlast, the default with the GPU tiling\n"
+      "softmax: kernel softmax_rows\nprobs value: CLBlast\n" },
+    { { .desc = { ATTENTION_SIZES(2, 2, 3, 4, 5), .tiling = MHA_TILING_CPU } },
+      "scores: gemm_cpu_multiply\nsoftmax: softmax_rows\nprobs value: gemm_cpu_multiply\n",
+      "path composed\nscores: the library's CPU kernel, the default with the CPU tiling\n"
+      "softmax: kernel softmax_rows\nprobs value: the library's CPU kernel\n" },
     { { .desc = { ATTENTION_SIZES(2, 2, 65, 65, 64), .gemm = MHA_GEMM_CLBLAST },
         .layout = LAYOUT_GAPS },
       "split query: heads_copy\nsplit key: heads_copy\nscores: CLBlastSgemmStridedBatched\n"
