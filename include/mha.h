@@ -21,9 +21,9 @@
  *
  * Errors. Every function that can fail returns an mha_status and logs one sentence that says what
  * to change. A failed create or load leaves nothing behind. A failed enqueue may have queued
- * earlier stages: the workspace is then undefined, an output is untouched unless the sentence says
- * that its kernel was queued, the object stays usable, and once the queue has finished everything
- * may be released.
+ * earlier stages: the workspace is then undefined, an output or a cache is untouched unless the
+ * sentence says that its kernel was queued, the object stays usable, and once the queue has
+ * finished everything may be released.
  *
  * The library reads no environment variable (but those that name the user's cache folder, see
  * mha_context_options.cache_dir) and prints nothing.
@@ -324,7 +324,8 @@ typedef enum mha_scores_stage {
 /* Who multiplies matrices. The library has a kernel for CPUs, which makes blocks of registers and
  * packs the second factor, and one for all devices, which makes 32 x 32 tiles in local memory. */
 typedef enum mha_gemm_by {
-    MHA_GEMM_DEFAULT = 0, /* on a CPU the library's kernel for it, elsewhere CLBlast */
+    MHA_GEMM_DEFAULT = 0, /* on a CPU the library's kernel for it, elsewhere CLBlast; a tiling that
+                           * is asked for takes the place of the device's kind */
     MHA_GEMM_CLBLAST = 1,
     MHA_GEMM_KERNEL = 2 /* the library's own kernels: no memory besides the workspace */
 } mha_gemm_by;
@@ -339,24 +340,30 @@ typedef enum mha_rotary_pairs {
  * room for key_len keys, of which batch b holds some; a call first writes new_len new ones to
  * positions append_positions[b] and on, converted to key_value_type, and then attends. A batch has
  * as many keys as the last new one's position says, or key_lengths[b] where that is used. What lies
- * elsewhere in the cache is neither read nor written. Positions change from call to call; in host
- * memory they must leave room for the new keys, in device memory new keys past the end are dropped.
- * args.key_len may stay 0; a smaller one than the desc's says that the call looks at the first rows
- * of the cache only, which is packed at the desc's all the same. Not with offsets, of queries or of
- * keys. One object serves a prompt and then single tokens: on a CPU it holds the decode path for
- * the latter beside the streaming one.
+ * elsewhere in the cache is not written, and counts for nothing. Positions change from call to
+ * call; in host memory they must leave room for the new keys, in device memory new keys that would
+ * lie before the cache or past its end are dropped. key and value are outputs of such a call:
+ * neither may overlap the other, nor anything else. args.key_len may stay 0; a smaller one than the
+ * desc's says that the call looks at the first rows of the cache only, which is packed at the
+ * desc's all the same. Not with offsets, of queries or of keys.
+ *
+ * A prompt and the tokens after it are calls on one cache: the prompt with as many queries as new
+ * keys, MHA_USES_CAUSAL and MHA_AFTER_PAST; each token with query_len and new_len 1, and the next
+ * position. One attention does both: on a CPU it holds the decode path for the tokens beside the
+ * streaming one. In one queue the calls need no waits between them; each has a host array of
+ * positions of its own, or positions in device memory.
  *
  * A ring (MHA_USES_RING) keeps the newest key_len keys for ever longer sequences: position p lies
  * in row p % key_len, the desc's. It needs a left window, MHA_BOTTOM_RIGHT and key_len of at least
- * window_left
- * + query_len, so that nothing is overwritten that a query may see; and it takes no bias, mask,
- * starts, lengths, dropout, probs or scores, whose axis of keys would have to go round as well.
+ * window_left + query_len, so that nothing is overwritten that a query may see; and it takes no
+ * bias, mask, starts, lengths, dropout, probs or scores, whose axis of keys would have to go round
+ * as well.
  *
  * Rotary positions (MHA_USES_ROTARY, with MHA_USES_APPEND; Su et al., "RoFormer", 2021): new key i
  * of batch b and query i, of which there are as many, are rotated for position append_positions[b]
  * + i, before the key is stored. Neither new_key nor query changes in the caller's memory.
- * Positions past the tables are refused in host memory and take the last row in device memory. The
- * tables are those of mha_rotary_desc.
+ * Positions outside of the tables are refused in host memory and take the nearest row in device
+ * memory. The tables are those of mha_rotary_desc.
  *
  * Sequences of unequal lengths end to end (MHA_USES_QUERY_OFFSETS and MHA_USES_KEY_OFFSETS, each
  * with or without the other): query and output are [1][heads][query_total][dim], lse
@@ -437,11 +444,12 @@ typedef struct mha_attention_args {
     size_t new_len;   /* of this call, at most the desc's; 0: the desc's */
     mha_tensor new_key;           /* [batch][kv_heads][new_len][head_dim] */
     mha_tensor new_value;         /* [batch][kv_heads][new_len][value_dim] */
-    mha_lengths append_positions; /* [batch] */
+    mha_lengths append_positions; /* [batch]: of the first new key */
     mha_tensor rotary_cos;        /* [1][1][rotary_positions][rotary_dim / 2] float32 */
     mha_tensor rotary_sin;
     /* [batch + 1], ascending; no sequence is longer than query_len or key_len. In device memory an
-     * offset out of order or range is clamped, and a sequence cut to that length. */
+     * offset out of order or range is clamped, and a sequence cut to that length; where sequences
+     * then share rows of output, either may be what stands there. */
     mha_lengths query_offsets;
     mha_lengths key_offsets;
     size_t query_total; /* rows of query; 0: query_offsets' last, which must be in host memory */
@@ -480,8 +488,9 @@ MHA_API mha_status mha_attention_enqueue(mha_attention *attention, const mha_att
 #define MHA_LAYER_MERGED_OUTPUT (1u << 5)
 
 typedef struct mha_layer_desc {
-    /* batch, heads, kv_heads, lengths and all options as for an attention; head_dim 0: model_width
-     * / heads. type, key_value_type and output_type are float32 in this version. */
+    /* batch, heads, kv_heads, lengths and options as for an attention; head_dim 0: model_width /
+     * heads. In this version type, key_value_type and output_type are float32, and a layer has no
+     * cache, rotary positions or offsets. */
     mha_attention_desc attention;
     size_t model_width;  /* heads * head_dim, the width of projected queries; 0: heads * head_dim if
                           * head_dim is given, else query_width. heads divides it */
