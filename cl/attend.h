@@ -1,4 +1,4 @@
-/* What the two tilings of the streaming kernel share: their arguments and their exponential. */
+/* The arguments that the streaming kernels and decode share. */
 #include "rules.h"
 #include "dropout.h"
 

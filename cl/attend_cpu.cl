@@ -136,8 +136,8 @@ typedef struct tile_state {
     __local int8 *first; /* the range of keys that each query may see */
     __local int8 *end;
     __local int8 *diagonal;
-    int least, most;             /* keys outside [least, most) are seen by no query of the tile */
-    int all_from, all_to;        /* keys inside [all_from, all_to) are in the range of all */
+    int least, most;      /* keys outside [least, most) are seen by no query of the tile */
+    int all_from, all_to; /* keys inside [all_from, all_to) are in the range of all */
 } tile_state;
 
 /* Exclusion: p = -inf where a key is outside its query's range. */

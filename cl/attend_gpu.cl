@@ -345,7 +345,7 @@ static void write_quad(__global STORED(OUTPUT_TYPE) *row, float4 x, int d, int d
                                 out[4 * q + 2][r].lane, out[4 * q + 3][r].lane) * scale_out.lane,  \
                        4 * x + q * 4 * LANES, dims);                                               \
     if (i + n < num_rows && lse && v0 == 0 && x == 0)                                              \
-        lse[lse_offset + b * lse_batch + h * lse_head + (span.query_row + i0 + i + n) * lse_row]     \
+        lse[lse_offset + b * lse_batch + h * lse_head + (span.query_row + i0 + i + n) * lse_row]   \
             = log_sum.lane;
 
 /* Whether every row begins at a multiple of four elements. A buffer made of the caller's own memory

@@ -1,8 +1,8 @@
 /* Rotary position embedding of one row (Su et al., "RoFormer", 2021): the first ROTARY_DIM elements
  * are pairs, each turned by an angle of its own; the rest is copied.
  *
- * Build options: ROTARY_DIM, even and at least 2; ROTARY_INTERLEAVED: 1 pairs neighbours, 0 the two
- * halves. */
+ * Build options: ROTARY_DIM, even, 0 where all is copied; ROTARY_INTERLEAVED: 1 pairs neighbours, 0
+ * the two halves. */
 
 /* A row's work-items: p < ROTARY_PAIRS turns pair p, each later one copies one element. One item
  * does both elements of a pair, so that a row may be written over itself. */

@@ -1,7 +1,6 @@
 /* Masked softmax: probs[i][j] = exp(s[i][j] - lse[i]) over the keys that query i may see, 0 at the
  * others, with s as rules.h makes it of the scores, and a sink's logit in the sum where there is one;
- * then dropout.
- * A row that sees no key is all 0, its lse -inf.
+ * then dropout. A row that sees no key is all 0, its lse -inf.
  *
  * Build options: GROUP work-items a row, a power of two; SHOWS: 0, or 1 + the mha_scores_stage that
  * is written to shown; SHOWN_TYPE; those of rules.h.

@@ -1,4 +1,4 @@
-/* What the two tilings of the streaming kernel share on the host: options and arguments. */
+/* What the streaming kernels and decode share on the host: options and arguments. */
 #ifndef MHA_ATTEND_H
 #define MHA_ATTEND_H
 

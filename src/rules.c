@@ -80,5 +80,6 @@ void mha_rules_args(mha_arg args[MHA_RULES_ARGS], const mha_attention_desc *desc
         MHA_ARG_UINT(bound->dropout_seed >> 32),
         MHA_ARG_UINT(bound->dropout_offset),
     };
+    _Static_assert(sizeof list == MHA_RULES_ARGS * sizeof *list, "callers make room for them all");
     memcpy(args, list, sizeof list);
 }
