@@ -1,361 +1,10 @@
 /* Generation with a cache: new keys join it and attention sees them, wherever they land; rings,
  * rotary positions, other types; and 256 tokens one by one against one causal pass. */
-#include "attention_place.h"
-#include "half.h"
+#include "append_case.h"
 #include "stored.h"
 
 #include <criterion/criterion.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-/* A call with a history: batch b has `past[b]` keys and gets new ones. */
-typedef struct append_case {
-    mha_attention_desc desc;
-    attention_layout layout;
-    bool on_device; /* the positions; some of them leave no room for the new keys */
-    uint64_t seed;
-} append_case;
-
-/* Keys and values [batch][kv_heads][total][dim] in the order of their positions, as the cache's
- * type holds them; the new ones last. */
-typedef struct append_data {
-    char name[256];
-    append_case given;
-    mha_attention_desc desc; /* resolved */
-    size_t total;            /* the most keys of a batch */
-    int32_t *positions;
-    int32_t *lengths;      /* keys of each batch, the new ones too */
-    float *query, *turned; /* as given, and rotated */
-    float *new_key, *new_value;
-    float *key, *value;
-    float *cos, *sin;
-    float *cache_key, *cache_value; /* [batch][kv_heads][key_len][dim] before; then as wanted */
-    double *output, *lse;
-} append_data;
-
-static float *allocate(size_t count)
-{
-    float *memory = calloc(count ? count : 1, sizeof(double));
-    cr_assert(memory);
-    return memory;
-}
-
-static float *filled(size_t count, uint64_t seed, mha_type type)
-{
-    float *data = allocate(count);
-    fill_floats(data, count, seed, FILL_NORMAL);
-    stored_round(type, data, count);
-    return data;
-}
-
-static mha_type type_or(mha_type type, mha_type other)
-{
-    return type ? type : other;
-}
-
-/* A row turned for a position, in double, as the formula of the header says. */
-static void turn(const append_data *data, float *to, const float *from, size_t position)
-{
-    const mha_attention_desc *d = &data->desc;
-    const size_t pairs = d->rotary_dim / 2;
-    memcpy(to, from, d->head_dim * sizeof *to);
-    for (size_t p = 0; p < pairs; p++) {
-        const bool halves = d->rotary_pairs == MHA_ROTARY_HALVES;
-        const size_t first = halves ? p : 2 * p, second = halves ? p + pairs : 2 * p + 1;
-        const double a = from[first], b = from[second];
-        const double c = data->cos[position * pairs + p], s = data->sin[position * pairs + p];
-        to[first] = (float)(a * c - b * s);
-        to[second] = (float)(b * c + a * s);
-    }
-}
-
-static void place_positions(append_data *data)
-{
-    const mha_attention_desc *d = &data->desc;
-    const bool rings = d->uses & MHA_USES_RING;
-    const size_t room = d->key_len - d->new_len;
-    for (size_t b = 0; b < d->batch; b++) {
-        size_t position = compare_pick(data->given.seed + b, 40, room + 1);
-        if (rings)
-            position = compare_pick(data->given.seed + b, 41, 3 * d->key_len);
-        if (b == 0)
-            position = rings ? 0 : room;
-        data->positions[b] = (int32_t)position;
-        data->lengths[b] = (int32_t)(position + d->new_len);
-        if ((size_t)data->lengths[b] > data->total)
-            data->total = (size_t)data->lengths[b];
-    }
-}
-
-/* The new rows, turned if they are, in the type of the cache; and the caches before the call. */
-static void place_rows(append_data *data, float *all, const float *fresh, float *cache, size_t dim,
-                       bool turns)
-{
-    const mha_attention_desc *d = &data->desc;
-    float *row = allocate(dim);
-    for (size_t g = 0; g < d->batch * d->kv_heads; g++) {
-        const size_t b = g / d->kv_heads;
-        const size_t past = (size_t)data->positions[b];
-        for (size_t j = 0; j < data->total; j++) {
-            float *at = all + (g * data->total + j) * dim;
-            if (j >= past && j < past + d->new_len) {
-                const float *from = fresh + (g * d->new_len + j - past) * dim;
-                if (turns)
-                    turn(data, row, from, j);
-                memcpy(at, turns ? row : from, dim * sizeof *at);
-                stored_round(type_or(d->key_value_type, d->type), at, dim);
-            } else if (j < past && j + d->key_len >= past) {
-                memcpy(cache + (g * d->key_len + j % d->key_len) * dim, at, dim * sizeof *at);
-            }
-        }
-    }
-    free(row);
-}
-
-static void expect_cache(const append_data *data, const float *all, float *cache, size_t dim)
-{
-    const mha_attention_desc *d = &data->desc;
-    for (size_t g = 0; g < d->batch * d->kv_heads; g++)
-        for (size_t n = 0; n < d->new_len; n++) {
-            const size_t j = (size_t)data->positions[g / d->kv_heads] + n;
-            memcpy(cache + (g * d->key_len + j % d->key_len) * dim,
-                   all + (g * data->total + j) * dim, dim * sizeof *all);
-        }
-}
-
-static void expect_output(append_data *data)
-{
-    mha_attention_desc desc = data->desc;
-    desc.uses &= MHA_USES_CAUSAL | MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT;
-    desc.uses |= MHA_USES_KEY_LENGTHS;
-    desc.key_len = data->total;
-    data->output = (double *)allocate(desc.batch * desc.heads * desc.query_len * desc.value_dim);
-    data->lse = (double *)allocate(desc.batch * desc.heads * desc.query_len);
-    const reference_args args = {
-        .query = data->turned,
-        .key = data->key,
-        .value = data->value,
-        .key_lengths = data->lengths,
-        .output = data->output,
-        .lse = data->lse,
-    };
-    reference_attention(&desc, &args);
-}
-
-static append_data *append_data_new(const append_case *given)
-{
-    append_data *data = calloc(1, sizeof *data);
-    cr_assert(data);
-    data->given = *given;
-    data->desc = reference_attention_resolve(&given->desc);
-    mha_attention_desc *d = &data->desc;
-    const bool rotates = d->uses & MHA_USES_ROTARY;
-    if (rotates && !d->rotary_dim)
-        d->rotary_dim = d->head_dim;
-    snprintf(data->name, sizeof data->name,
-             "append seed %llu: b%zu h%zu/%zu q%zu k%zu n%zu d%zu v%zu uses %llx path %d/%d types "
-             "%d,%d,%d rotary %zu/%d layout %d%s",
-             (unsigned long long)given->seed, d->batch, d->heads, d->kv_heads, d->query_len,
-             d->key_len, d->new_len, d->head_dim, d->value_dim, (unsigned long long)d->uses,
-             (int)d->path, (int)d->tiling, (int)d->type, (int)d->key_value_type, (int)d->new_type,
-             d->rotary_dim, (int)d->rotary_pairs, (int)given->layout,
-             given->on_device ? " positions on device" : "");
-    data->positions = calloc(d->batch, sizeof(int32_t));
-    data->lengths = calloc(d->batch, sizeof(int32_t));
-    cr_assert(data->positions && data->lengths);
-    place_positions(data);
-    const mha_type cache = type_or(d->key_value_type, d->type);
-    const size_t queries = d->batch * d->heads * d->query_len, kv = d->batch * d->kv_heads;
-    const size_t pairs = d->rotary_positions * d->rotary_dim / 2;
-    const uint64_t seed = given->seed * 16;
-    data->query = filled(queries * d->head_dim, seed + 1, d->type);
-    data->turned = allocate(queries * d->head_dim);
-    data->new_key = filled(kv * d->new_len * d->head_dim, seed + 2, type_or(d->new_type, d->type));
-    data->new_value =
-        filled(kv * d->new_len * d->value_dim, seed + 3, type_or(d->new_type, d->type));
-    data->key = filled(kv * data->total * d->head_dim, seed + 4, cache);
-    data->value = filled(kv * data->total * d->value_dim, seed + 5, cache);
-    data->cos = allocate(pairs);
-    data->sin = allocate(pairs);
-    for (size_t n = 0; n < pairs; n++) {
-        data->cos[n] = (float)cos((double)n * 0.37);
-        data->sin[n] = (float)sin((double)n * 0.37);
-    }
-    data->cache_key = allocate(kv * d->key_len * d->head_dim);
-    data->cache_value = allocate(kv * d->key_len * d->value_dim);
-    /* What is in no batch's past must not be read. */
-    for (size_t n = 0; n < kv * d->key_len * d->head_dim; n++)
-        data->cache_key[n] = NAN;
-    for (size_t n = 0; n < kv * d->key_len * d->value_dim; n++)
-        data->cache_value[n] = NAN;
-    place_rows(data, data->key, data->new_key, data->cache_key, d->head_dim, rotates);
-    place_rows(data, data->value, data->new_value, data->cache_value, d->value_dim, false);
-    for (size_t r = 0; r < queries; r++) {
-        const size_t b = r / d->query_len / d->heads, i = r % d->query_len;
-        float *to = data->turned + r * d->head_dim;
-        const float *from = data->query + r * d->head_dim;
-        memcpy(to, from, d->head_dim * sizeof *to);
-        if (rotates)
-            turn(data, to, from, (size_t)data->positions[b] + i);
-        stored_round(d->type, to, d->head_dim);
-    }
-    expect_output(data);
-    return data;
-}
-
-static void append_data_free(append_data *data)
-{
-    void *const arrays[] = { data->positions, data->lengths,   data->query,
-                             data->turned,    data->new_key,   data->new_value,
-                             data->key,       data->value,     data->cos,
-                             data->sin,       data->cache_key, data->cache_value,
-                             data->output,    data->lse,       data };
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
-        free(arrays[i]);
-}
-
-static device_tensor place(device *d, attention_layout layout, const size_t shape[4], mha_type type,
-                           const float *data)
-{
-    const size_t count = shape[0] * shape[1] * shape[2] * shape[3];
-    void *packed = stored_pack(type, data, count);
-    const device_tensor tensor = attention_place_one(d, layout, shape, stored_bytes(type), packed);
-    free(packed);
-    return tensor;
-}
-
-/* A tensor that the call may change, and what it holds before. */
-static device_tensor place_cache(device *d, attention_layout layout, const size_t shape[4],
-                                 mha_type type, const float *data)
-{
-    const size_t count = shape[0] * shape[1] * shape[2] * shape[3];
-    void *packed = stored_pack(type, data, count);
-    const device_tensor tensor = attention_place_one(d, layout, shape, stored_bytes(type), NULL);
-    device_write(d, &tensor, packed);
-    free(packed);
-    return tensor;
-}
-
-static void read_as(device *d, const device_tensor *tensor, mha_type type, float *to, size_t count)
-{
-    void *packed = calloc(count ? count : 1, stored_bytes(type));
-    cr_assert(packed);
-    device_read(d, tensor, packed);
-    stored_unpack(type, to, packed, count);
-    free(packed);
-}
-
-static void compare_cache(device *d, const append_data *data, const char *what,
-                          const device_tensor *tensor, const float *want, size_t dim, bool turns,
-                          compare_worst *worst)
-{
-    const mha_attention_desc *desc = &data->desc;
-    const mha_type type = type_or(desc->key_value_type, desc->type);
-    const size_t count = desc->batch * desc->kv_heads * desc->key_len * dim;
-    float *got = allocate(count);
-    read_as(d, tensor, type, got, count);
-    for (size_t n = 0; n < count; n++) {
-        const double limit = turns ? reference_limit(2, 8) + 2 * stored_limit(type, want[n]) : 0;
-        if (isnan(want[n]) && isnan(got[n]))
-            continue;
-        if (!compare_one(data->name, what, n, got[n], want[n], limit, worst))
-            break;
-    }
-    free(got);
-}
-
-static void compare_results(device *d, const append_data *data, const device_tensor *output,
-                            const device_tensor *lse, compare_worst *worst)
-{
-    const mha_attention_desc *desc = &data->desc;
-    const mha_type type = type_or(desc->output_type, desc->type);
-    const size_t rows = desc->batch * desc->heads * desc->query_len;
-    const size_t count = rows * desc->value_dim;
-    float *got = allocate(count);
-    read_as(d, output, type, got, count);
-    /* Rounding the rotated query and key to a half moves the scores. */
-    const bool turns = desc->uses & MHA_USES_ROTARY;
-    const double coarse = fmax(half_epsilon(type_or(desc->type, MHA_FLOAT32)),
-                               half_epsilon(type_or(desc->key_value_type, desc->type)));
-    const double extra = turns ? 32 * coarse : 0;
-    for (size_t n = 0; n < count; n++)
-        if (!compare_one(data->name, "output", n, got[n], data->output[n],
-                         reference_limit(desc->head_dim + data->total, 8) + extra +
-                             stored_limit(type, data->output[n]),
-                         worst))
-            break;
-    device_read(d, lse, got);
-    for (size_t n = 0; n < rows; n++)
-        compare_one(data->name, "lse", n, got[n], data->lse[n],
-                    reference_limit(desc->head_dim + data->total, 8) + extra, worst);
-    free(got);
-}
-
-static void check_append(device *d, const append_case *given, compare_worst *worst)
-{
-    append_data *data = append_data_new(given);
-    const mha_attention_desc *desc = &data->desc;
-    const size_t b = desc->batch, kv = desc->kv_heads;
-    const mha_type cache_type = type_or(desc->key_value_type, desc->type);
-    const mha_type new_type = type_or(desc->new_type, desc->type);
-    const size_t query[4] = { b, desc->heads, desc->query_len, desc->head_dim };
-    const size_t output[4] = { b, desc->heads, desc->query_len, desc->value_dim };
-    const size_t table[4] = { 1, 1, desc->rotary_positions, desc->rotary_dim / 2 };
-    const attention_layout layout = given->layout;
-    mha_attention_args args = { 0 };
-    const device_tensor q = place(d, layout, query, desc->type, data->query);
-    const device_tensor nk = place(d, layout, (size_t[]){ b, kv, desc->new_len, desc->head_dim },
-                                   new_type, data->new_key);
-    const device_tensor nv = place(d, layout, (size_t[]){ b, kv, desc->new_len, desc->value_dim },
-                                   new_type, data->new_value);
-    const device_tensor k = place_cache(
-        d, layout, (size_t[]){ b, kv, desc->key_len, desc->head_dim }, cache_type, data->cache_key);
-    const device_tensor v =
-        place_cache(d, layout, (size_t[]){ b, kv, desc->key_len, desc->value_dim }, cache_type,
-                    data->cache_value);
-    const device_tensor o = attention_place_one(
-        d, layout, output, stored_bytes(type_or(desc->output_type, desc->type)), NULL);
-    const device_tensor lse = attention_place_one(
-        d, LAYOUT_PACKED, (size_t[]){ b, desc->heads, desc->query_len, 1 }, sizeof(float), NULL);
-    args.query = device_arg(&q);
-    args.key = device_arg(&k);
-    args.value = device_arg(&v);
-    args.new_key = device_arg(&nk);
-    args.new_value = device_arg(&nv);
-    args.output = device_arg(&o);
-    args.lse = device_arg(&lse);
-    args.append_positions.host = data->positions;
-    if (given->on_device) {
-        const device_tensor at =
-            device_input(d, (size_t[]){ 1, 1, 1, b }, NULL, sizeof(int32_t), data->positions);
-        args.append_positions = (mha_lengths){ .buffer = device_buffer(&at), .offset = at.offset };
-    }
-    if (desc->uses & MHA_USES_ROTARY) {
-        const device_tensor c = place(d, LAYOUT_GAPS, table, MHA_FLOAT32, data->cos);
-        const device_tensor s = place(d, LAYOUT_PACKED, table, MHA_FLOAT32, data->sin);
-        args.rotary_cos = device_arg(&c);
-        args.rotary_sin = device_arg(&s);
-    }
-    mha_attention *attention = NULL;
-    mha_status status = mha_attention_create(&attention, d->context, &given->desc);
-    cr_assert_eq(status, MHA_OK, "%s: create: %s", data->name, d->sentence);
-    const mha_call call = device_call(d, mha_attention_workspace(attention));
-    status = mha_attention_enqueue(attention, &args, &call);
-    cr_assert_eq(status, MHA_OK, "%s: enqueue: %s", data->name, d->sentence);
-    mha_attention_destroy(&attention);
-
-    expect_cache(data, data->key, data->cache_key, desc->head_dim);
-    expect_cache(data, data->value, data->cache_value, desc->value_dim);
-    compare_cache(d, data, "cache of keys", &k, data->cache_key, desc->head_dim,
-                  desc->uses & MHA_USES_ROTARY, worst);
-    compare_cache(d, data, "cache of values", &v, data->cache_value, desc->value_dim, false, worst);
-    compare_results(d, data, &o, &lse, worst);
-    device_expect_guards(d, data->name);
-    append_data_free(data);
-    device_forget(d);
-}
 
 static append_case pick_case(uint64_t seed)
 {
@@ -434,10 +83,65 @@ Test(append, cross)
             const bool rings = c.desc.uses & MHA_USES_RING;
             if (n % ways[way].each || (rings && c.desc.path == MHA_PATH_COMPOSED))
                 continue;
-            check_append(&d, &c, &worst);
+            append_check(&d, &c, &worst);
             count++;
         }
     compare_log("append", count, &worst);
+    device_close(&d);
+}
+
+/* More or fewer queries than new keys: only then do the two diagonals differ. */
+Test(append, other_numbers_of_queries_and_new_keys)
+{
+    static const mha_path paths[] = { MHA_PATH_COMPOSED, MHA_PATH_STREAMING, MHA_PATH_DECODE };
+    device d;
+    compare_worst worst = { 0 };
+    size_t count = 0;
+    device_open(&d);
+    for (int diagonal = MHA_BOTTOM_RIGHT; diagonal <= MHA_AFTER_PAST; diagonal++)
+        for (size_t p = 0; p < sizeof paths / sizeof paths[0]; p++)
+            for (size_t n = 0; n < 4; n++) {
+                const append_case c = {
+                    .desc = { ATTENTION_SIZES(3, 2, n & 1 ? 5 : 2, 9, 8), .new_len = n & 1 ? 2 : 5,
+                              .uses = MHA_USES_APPEND | MHA_USES_CAUSAL | MHA_USES_LSE,
+                              .diagonal = (mha_diagonal)diagonal, .path = paths[p] },
+                    .on_device = n & 2,
+                    .seed = 800 + n,
+                };
+                append_check(&d, &c, &worst);
+                count++;
+            }
+    compare_log("queries and new keys", count, &worst);
+    device_close(&d);
+}
+
+/* Rules of each score in a ring, whose blocks end where its rows do. */
+Test(append, ring_with_softcap_and_slopes)
+{
+    static const struct {
+        mha_path path;
+        mha_tiling tiling;
+    } ways[] = { { MHA_PATH_STREAMING, MHA_TILING_CPU },
+                 { MHA_PATH_STREAMING, MHA_TILING_GPU },
+                 { MHA_PATH_DECODE, MHA_TILING_DEFAULT } };
+    device d;
+    compare_worst worst = { 0 };
+    size_t count = 0;
+    device_open(&d);
+    for (size_t way = 0; way < sizeof ways / sizeof ways[0]; way++)
+        for (size_t n = 0; n < 3; n++) {
+            const append_case c = {
+                .desc = { ATTENTION_SIZES(3, 2, 3, 150, 8), .new_len = 3, .window_left = 140,
+                          .uses = MHA_USES_APPEND | MHA_USES_RING | MHA_USES_CAUSAL |
+                                  MHA_USES_WINDOW_LEFT | MHA_USES_ALIBI | MHA_USES_LSE,
+                          .diagonal = MHA_BOTTOM_RIGHT, .softcap = 2, .path = ways[way].path,
+                          .tiling = ways[way].tiling },
+                .seed = 820 + n,
+            };
+            append_check(&d, &c, &worst);
+            count++;
+        }
+    compare_log("ring with softcap and slopes", count, &worst);
     device_close(&d);
 }
 
@@ -534,9 +238,11 @@ static void check_steps(device *d, const steps_case *c)
 {
     const size_t few = HEADS * DIM, kv = KV_HEADS * DIM;
     const size_t capacity = c->rings ? c->window + c->step + 5 : TOKENS;
-    float *query = filled(TOKENS * few, 1, MHA_FLOAT32);
-    float *key = filled(TOKENS * kv, 2, MHA_FLOAT32), *value = filled(TOKENS * kv, 3, MHA_FLOAT32);
-    float *got = allocate(TOKENS * few), *want = allocate(TOKENS * few);
+    float *query = append_filled(TOKENS * few, 1, MHA_FLOAT32);
+    float *key = append_filled(TOKENS * kv, 2, MHA_FLOAT32),
+          *value = append_filled(TOKENS * kv, 3, MHA_FLOAT32);
+    float *got = calloc(TOKENS * few, sizeof *got), *want = calloc(TOKENS * few, sizeof *want);
+    cr_assert(got && want);
     /* [len][heads][dim], so that a step is a view of some rows. */
     const size_t q_shape[4] = { 1, HEADS, TOKENS, DIM }, q_strides[4] = { 0, DIM, few, 1 };
     const size_t k_shape[4] = { 1, KV_HEADS, TOKENS, DIM }, k_strides[4] = { 0, DIM, kv, 1 };
