@@ -57,6 +57,30 @@ void *refusal_moved(refusal *r, const refusal_arg *arg, cl_mem buffer, size_t of
 
 /* --- The good call --- */
 
+static void put_place(void *args, size_t at, const device_tensor *tensor)
+{
+    memcpy((char *)args + at, &(place){ device_buffer(tensor), tensor->offset }, sizeof(place));
+}
+
+void refusal_add_tensor(refusal_arg *arg, device *d, void *args, const char *name, size_t at,
+                        const size_t shape[4], const float *data, const double *want)
+{
+    *arg = (refusal_arg){
+        .name = name, .at = at, .strided = true, .want = want, .before = want ? data : NULL
+    };
+    arg->tensor = want ? device_output(d, shape, NULL, sizeof(float))
+                       : device_input(d, shape, NULL, sizeof(float), data);
+    put_place(args, at, &arg->tensor);
+}
+
+void refusal_add_lengths(refusal_arg *arg, device *d, void *args, const char *name, size_t at,
+                         size_t count, const int32_t *data)
+{
+    *arg = (refusal_arg){ .name = name, .at = at };
+    arg->tensor = device_input(d, (size_t[]){ 1, 1, 1, count }, NULL, sizeof(int32_t), data);
+    put_place(args, at, &arg->tensor);
+}
+
 /* What an output holds before each call, for the caller to free. */
 static float *make_before(const refusal_arg *arg)
 {

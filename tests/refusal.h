@@ -49,6 +49,14 @@ typedef struct refusal {
     cl_mem arena; /* larger than any argument, read-write */
 } refusal;
 
+/* Put an argument on the device, packed, and name it in *arg, and in the struct of arguments at
+ * `at`: a float32 tensor, which is an output if `want` is given, and holds `data` before each call
+ * if that is too; or int32 numbers, where `at` is that of the buffer of an mha_lengths. */
+void refusal_add_tensor(refusal_arg *arg, device *d, void *args, const char *name, size_t at,
+                        const size_t shape[4], const float *data, const double *want);
+void refusal_add_lengths(refusal_arg *arg, device *d, void *args, const char *name, size_t at,
+                         size_t count, const int32_t *data);
+
 /* Makes the good call and compares it with what is wanted. The fields above the line are set. */
 void refusal_open(refusal *r);
 void refusal_close(refusal *r);

@@ -50,37 +50,29 @@ void scene_fill(void)
     fill_mask(scene_mask, SCENE_MOST, 9, 0.8);
 }
 
+mha_status scene_attend(void *object, const void *args, const mha_call *call)
+{
+    return mha_attention_enqueue(object, args, call);
+}
+
 size_t scene_add_options(device *d, refusal_arg *list, mha_attention_args *args, size_t base)
 {
     const size_t b = SCENE_BATCH, h = SCENE_HEADS, q = SCENE_QUERIES, k = SCENE_KEYS;
+    void *const whole = (char *)args - base;
     size_t n = 0;
-    list[n] = (refusal_arg){ .name = "bias", .at = base + SCENE_AT(bias), .strided = true };
-    list[n].tensor = device_input(d, SCENE_SHAPE(1, h, q, k), NULL, sizeof(float), scene_bias);
-    args->bias = device_arg(&list[n++].tensor);
+    refusal_add_tensor(&list[n++], d, whole, "bias", base + SCENE_AT(bias), SCENE_SHAPE(1, h, q, k),
+                       scene_bias, NULL);
     list[n] = (refusal_arg){ .name = "mask", .at = base + SCENE_AT(mask), .strided = true };
     list[n].tensor = device_input(d, SCENE_SHAPE(b, h, q, k), NULL, 1, scene_mask);
     args->mask = device_arg(&list[n++].tensor);
-    list[n] = (refusal_arg){ .name = "key_lengths", .at = base + SCENE_AT(key_lengths.buffer) };
-    list[n].tensor =
-        device_input(d, SCENE_SHAPE(1, 1, 1, b), NULL, sizeof(int32_t), scene_key_lengths);
-    args->key_lengths.buffer = device_buffer(&list[n].tensor);
-    args->key_lengths.offset = list[n++].tensor.offset;
-    list[n] = (refusal_arg){ .name = "key_lengths_per_query",
-                             .at = base + SCENE_AT(key_lengths_per_query.buffer) };
-    list[n].tensor =
-        device_input(d, SCENE_SHAPE(1, 1, 1, b * q), NULL, sizeof(int32_t), scene_per_query);
-    args->key_lengths_per_query.buffer = device_buffer(&list[n].tensor);
-    args->key_lengths_per_query.offset = list[n++].tensor.offset;
-    list[n] = (refusal_arg){
-        .name = "probs", .at = base + SCENE_AT(probs), .strided = true, .want = scene_probs
-    };
-    list[n].tensor = device_output(d, SCENE_SHAPE(b, h, q, k), NULL, sizeof(float));
-    args->probs = device_arg(&list[n++].tensor);
-    list[n] = (refusal_arg){
-        .name = "lse", .at = base + SCENE_AT(lse), .strided = true, .want = scene_lse
-    };
-    list[n].tensor = device_output(d, SCENE_SHAPE(b, h, q, 1), NULL, sizeof(float));
-    args->lse = device_arg(&list[n++].tensor);
+    refusal_add_lengths(&list[n++], d, whole, "key_lengths", base + SCENE_AT(key_lengths.buffer), b,
+                        scene_key_lengths);
+    refusal_add_lengths(&list[n++], d, whole, "key_lengths_per_query",
+                        base + SCENE_AT(key_lengths_per_query.buffer), b * q, scene_per_query);
+    refusal_add_tensor(&list[n++], d, whole, "probs", base + SCENE_AT(probs),
+                       SCENE_SHAPE(b, h, q, k), NULL, scene_probs);
+    refusal_add_tensor(&list[n++], d, whole, "lse", base + SCENE_AT(lse), SCENE_SHAPE(b, h, q, 1),
+                       NULL, scene_lse);
     return n;
 }
 

@@ -34,6 +34,9 @@ extern const reference_args scene_reference;
 
 void scene_fill(void);
 
+/* mha_attention_enqueue, for refusal.enqueue. */
+mha_status scene_attend(void *object, const void *args, const mha_call *call);
+
 /* Where a member of the arguments is, for refusal_arg.at. */
 #define SCENE_AT(member) offsetof(mha_attention_args, member)
 #define SCENE_SHAPE(...) ((const size_t[4]){ __VA_ARGS__ })

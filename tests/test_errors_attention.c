@@ -13,11 +13,6 @@ typedef struct scene {
     refusal r;
 } scene;
 
-static mha_status attend(void *object, const void *args, const mha_call *call)
-{
-    return mha_attention_enqueue(object, args, call);
-}
-
 static void open_scene(scene *s)
 {
     const size_t b = SCENE_BATCH, h = SCENE_HEADS, kv = SCENE_KV_HEADS;
@@ -27,21 +22,14 @@ static void open_scene(scene *s)
     cr_assert_eq(mha_attention_create(&s->attention, d->context, &scene_desc), MHA_OK);
     refusal_arg *list = s->list;
     size_t n = scene_add_options(d, list, &s->args, 0);
-    list[n] = (refusal_arg){ .name = "query", .at = SCENE_AT(query), .strided = true };
-    list[n].tensor = device_input(d, SCENE_SHAPE(b, h, q, dim), NULL, sizeof(float), scene_query);
-    s->args.query = device_arg(&list[n++].tensor);
-    list[n] = (refusal_arg){ .name = "key", .at = SCENE_AT(key), .strided = true };
-    list[n].tensor = device_input(d, SCENE_SHAPE(b, kv, k, dim), NULL, sizeof(float), scene_key);
-    s->args.key = device_arg(&list[n++].tensor);
-    list[n] = (refusal_arg){ .name = "value", .at = SCENE_AT(value), .strided = true };
-    list[n].tensor =
-        device_input(d, SCENE_SHAPE(b, kv, k, value_dim), NULL, sizeof(float), scene_value);
-    s->args.value = device_arg(&list[n++].tensor);
-    list[n] = (refusal_arg){
-        .name = "output", .at = SCENE_AT(output), .strided = true, .want = scene_output
-    };
-    list[n].tensor = device_output(d, SCENE_SHAPE(b, h, q, value_dim), NULL, sizeof(float));
-    s->args.output = device_arg(&list[n++].tensor);
+    refusal_add_tensor(&list[n++], d, &s->args, "query", SCENE_AT(query), SCENE_SHAPE(b, h, q, dim),
+                       scene_query, NULL);
+    refusal_add_tensor(&list[n++], d, &s->args, "key", SCENE_AT(key), SCENE_SHAPE(b, kv, k, dim),
+                       scene_key, NULL);
+    refusal_add_tensor(&list[n++], d, &s->args, "value", SCENE_AT(value),
+                       SCENE_SHAPE(b, kv, k, value_dim), scene_value, NULL);
+    refusal_add_tensor(&list[n++], d, &s->args, "output", SCENE_AT(output),
+                       SCENE_SHAPE(b, h, q, value_dim), NULL, scene_output);
     reference_attention(&scene_desc, &scene_reference);
 
     const mha_workspace workspace = mha_attention_workspace(s->attention);
@@ -49,7 +37,7 @@ static void open_scene(scene *s)
         .d = d,
         .who = "mha_attention_enqueue",
         .args_name = "args",
-        .enqueue = attend,
+        .enqueue = scene_attend,
         .object = s->attention,
         .args = &s->args,
         .args_bytes = sizeof s->args,

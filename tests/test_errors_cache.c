@@ -67,11 +67,6 @@ typedef struct scene {
 static float new_key[SCENE_MOST], new_value[SCENE_MOST], cosine[SCENE_MOST], sine[SCENE_MOST];
 static double want_key[SCENE_MOST], want_value[SCENE_MOST];
 
-static mha_status attend(void *object, const void *args, const mha_call *call)
-{
-    return mha_attention_enqueue(object, args, call);
-}
-
 /* --- what is right --- */
 
 /* [batch][heads][NEW][DIM] at their positions. */
@@ -151,22 +146,7 @@ static void fill(void)
 static void add_tensor(scene *s, const char *name, size_t at, const size_t shape[4],
                        const float *data, const double *want)
 {
-    refusal_arg *arg = &s->list[s->r.count++];
-    *arg = (refusal_arg){
-        .name = name, .at = at, .strided = true, .want = want, .before = want ? data : NULL
-    };
-    arg->tensor = want ? device_output(&s->d, shape, NULL, sizeof(float))
-                       : device_input(&s->d, shape, NULL, sizeof(float), data);
-    *(mha_tensor *)(void *)((char *)&s->args + at) = device_arg(&arg->tensor);
-}
-
-static void add_positions(scene *s)
-{
-    refusal_arg *arg = &s->list[s->r.count++];
-    *arg = (refusal_arg){ .name = "append_positions", .at = SCENE_AT(append_positions.buffer) };
-    arg->tensor = device_input(&s->d, SCENE_SHAPE(1, 1, 1, B), NULL, sizeof(int32_t), s->positions);
-    s->args.append_positions.buffer = device_buffer(&arg->tensor);
-    s->args.append_positions.offset = arg->tensor.offset;
+    refusal_add_tensor(&s->list[s->r.count++], &s->d, &s->args, name, at, shape, data, want);
 }
 
 static void open_scene(scene *s, const mha_attention_desc *desc, const int32_t *positions)
@@ -187,7 +167,8 @@ static void open_scene(scene *s, const mha_attention_desc *desc, const int32_t *
     add_tensor(s, "new_key", SCENE_AT(new_key), SCENE_SHAPE(B, KV, NEW, DIM), new_key, NULL);
     add_tensor(s, "new_value", SCENE_AT(new_value), SCENE_SHAPE(B, KV, NEW, VALUE_DIM), new_value,
                NULL);
-    add_positions(s);
+    refusal_add_lengths(&s->list[s->r.count++], &s->d, &s->args, "append_positions",
+                        SCENE_AT(append_positions.buffer), B, s->positions);
     const size_t table[4] = { 1, 1, POSITIONS, HALF };
     if (desc->uses & MHA_USES_ROTARY) {
         add_tensor(s, "rotary_cos", SCENE_AT(rotary_cos), table, cosine, NULL);
@@ -199,7 +180,7 @@ static void open_scene(scene *s, const mha_attention_desc *desc, const int32_t *
         .d = &s->d,
         .who = "mha_attention_enqueue",
         .args_name = "args",
-        .enqueue = attend,
+        .enqueue = scene_attend,
         .object = s->attention,
         .args = &s->args,
         .args_bytes = sizeof s->args,

@@ -73,20 +73,14 @@ static size_t add_arguments(scene *s)
     device *d = &s->d;
     refusal_arg *list = s->list;
     size_t n = scene_add_options(d, list, &s->args, 0);
-    list[n] = (refusal_arg){ .name = "query", .at = SCENE_AT(query), .strided = true };
-    list[n].tensor = device_input(d, SCENE_SHAPE(b, 1, q, IN), NULL, sizeof(float), scene_query);
-    s->args.query = device_arg(&list[n++].tensor);
-    list[n] = (refusal_arg){ .name = "key", .at = SCENE_AT(key), .strided = true };
-    list[n].tensor = device_input(d, SCENE_SHAPE(b, 1, k, IN), NULL, sizeof(float), scene_key);
-    s->args.key = device_arg(&list[n++].tensor);
-    list[n] = (refusal_arg){ .name = "value", .at = SCENE_AT(value), .strided = true };
-    list[n].tensor = device_input(d, SCENE_SHAPE(b, 1, k, IN), NULL, sizeof(float), scene_value);
-    s->args.value = device_arg(&list[n++].tensor);
-    list[n] = (refusal_arg){
-        .name = "output", .at = SCENE_AT(output), .strided = true, .want = scene_output
-    };
-    list[n].tensor = device_output(d, SCENE_SHAPE(b, 1, q, OUT), NULL, sizeof(float));
-    s->args.output = device_arg(&list[n++].tensor);
+    refusal_add_tensor(&list[n++], d, &s->args, "query", SCENE_AT(query), SCENE_SHAPE(b, 1, q, IN),
+                       scene_query, NULL);
+    refusal_add_tensor(&list[n++], d, &s->args, "key", SCENE_AT(key), SCENE_SHAPE(b, 1, k, IN),
+                       scene_key, NULL);
+    refusal_add_tensor(&list[n++], d, &s->args, "value", SCENE_AT(value), SCENE_SHAPE(b, 1, k, IN),
+                       scene_value, NULL);
+    refusal_add_tensor(&list[n++], d, &s->args, "output", SCENE_AT(output),
+                       SCENE_SHAPE(b, 1, q, OUT), NULL, scene_output);
     return n;
 }
 

@@ -41,11 +41,6 @@ typedef struct scene {
     refusal r;
 } scene;
 
-static mha_status attend(void *object, const void *args, const mha_call *call)
-{
-    return mha_attention_enqueue(object, args, call);
-}
-
 /* Rows [heads][total][dim] to and from [batch][heads][len][dim]. */
 static size_t packed_row(const int32_t *offsets, size_t b, size_t h, size_t i)
 {
@@ -99,20 +94,12 @@ static void find_right_values(const mha_attention_args *call)
 static void add_tensor(scene *s, const char *name, size_t at, const size_t shape[4],
                        const float *data, const double *want)
 {
-    refusal_arg *arg = &s->list[s->r.count++];
-    *arg = (refusal_arg){ .name = name, .at = at, .strided = true, .want = want };
-    arg->tensor = want ? device_output(&s->d, shape, NULL, sizeof(float))
-                       : device_input(&s->d, shape, NULL, sizeof(float), data);
-    *(mha_tensor *)(void *)((char *)&s->args + at) = device_arg(&arg->tensor);
+    refusal_add_tensor(&s->list[s->r.count++], &s->d, &s->args, name, at, shape, data, want);
 }
 
-static void add_offsets(scene *s, const char *name, size_t at, mha_lengths *lengths,
-                        const int32_t *offsets)
+static void add_offsets(scene *s, const char *name, size_t at, const int32_t *offsets)
 {
-    refusal_arg *arg = &s->list[s->r.count++];
-    *arg = (refusal_arg){ .name = name, .at = at };
-    arg->tensor = device_input(&s->d, SCENE_SHAPE(1, 1, 1, B + 1), NULL, sizeof(int32_t), offsets);
-    *lengths = (mha_lengths){ .buffer = device_buffer(&arg->tensor), .offset = arg->tensor.offset };
+    refusal_add_lengths(&s->list[s->r.count++], &s->d, &s->args, name, at, B + 1, offsets);
 }
 
 static void open_scene(scene *s)
@@ -131,16 +118,15 @@ static void open_scene(scene *s)
     add_tensor(s, "output", SCENE_AT(output), SCENE_SHAPE(1, H, QUERIES, VALUE_DIM), NULL,
                scene_output);
     add_tensor(s, "lse", SCENE_AT(lse), SCENE_SHAPE(1, H, QUERIES, 1), NULL, scene_lse);
-    add_offsets(s, "query_offsets", SCENE_AT(query_offsets.buffer), &s->args.query_offsets,
-                query_offsets);
-    add_offsets(s, "key_offsets", SCENE_AT(key_offsets.buffer), &s->args.key_offsets, key_offsets);
+    add_offsets(s, "query_offsets", SCENE_AT(query_offsets.buffer), query_offsets);
+    add_offsets(s, "key_offsets", SCENE_AT(key_offsets.buffer), key_offsets);
     const mha_workspace workspace = mha_attention_workspace(s->attention);
     const size_t count = s->r.count;
     s->r = (refusal){
         .d = &s->d,
         .who = "mha_attention_enqueue",
         .args_name = "args",
-        .enqueue = attend,
+        .enqueue = scene_attend,
         .object = s->attention,
         .args = &s->args,
         .args_bytes = sizeof s->args,

@@ -36,27 +36,19 @@ static mha_status rotate(void *object, const void *args, const mha_call *call)
 }
 
 static void add_tensor(scene *s, const char *name, size_t at, const size_t shape[4],
-                       const float *data)
+                       const float *data, const double *want)
 {
-    refusal_arg *arg = &s->list[s->r.count++];
-    *arg = (refusal_arg){ .name = name, .at = at, .strided = true, .want = NULL };
-    arg->tensor = data ? device_input(&s->d, shape, NULL, sizeof(float), data)
-                       : device_output(&s->d, shape, NULL, sizeof(float));
-    arg->want = data ? NULL : scene_output;
-    *(mha_tensor *)(void *)((char *)&s->args + at) = device_arg(&arg->tensor);
+    refusal_add_tensor(&s->list[s->r.count++], &s->d, &s->args, name, at, shape, data, want);
 }
 
 /* Positions in a buffer. */
 static void add_ids(scene *s)
 {
     refusal_arg *arg = &s->list[s->r.count++];
-    *arg = (refusal_arg){ .name = "position_ids",
-                          .at = offsetof(mha_rotary_args, position_ids.buffer),
-                          .optional = true };
-    arg->tensor = device_input(&s->d, SCENE_SHAPE(1, 1, 1, SCENE_BATCH * LEN), NULL,
-                               sizeof(int32_t), good_ids);
-    s->args.position_ids.buffer = device_buffer(&arg->tensor);
-    s->args.position_ids.offset = arg->tensor.offset;
+    refusal_add_lengths(arg, &s->d, &s->args, "position_ids",
+                        offsetof(mha_rotary_args, position_ids.buffer), SCENE_BATCH * LEN,
+                        good_ids);
+    arg->optional = true;
 }
 
 static void open_scene(scene *s, const mha_rotary_desc *desc)
@@ -67,10 +59,10 @@ static void open_scene(scene *s, const mha_rotary_desc *desc)
     const size_t rows[4] = { SCENE_BATCH, SCENE_HEADS, LEN, DIM };
     const bool has_ids = desc->positions;
     const size_t table[4] = { has_ids ? 1 : SCENE_BATCH, 1, has_ids ? POSITIONS : LEN, HALF };
-    add_tensor(s, "input", offsetof(mha_rotary_args, input), rows, scene_query);
-    add_tensor(s, "output", offsetof(mha_rotary_args, output), rows, NULL);
-    add_tensor(s, "cos", offsetof(mha_rotary_args, cos), table, scene_key);
-    add_tensor(s, "sin", offsetof(mha_rotary_args, sin), table, scene_value);
+    add_tensor(s, "input", offsetof(mha_rotary_args, input), rows, scene_query, NULL);
+    add_tensor(s, "output", offsetof(mha_rotary_args, output), rows, NULL, scene_output);
+    add_tensor(s, "cos", offsetof(mha_rotary_args, cos), table, scene_key, NULL);
+    add_tensor(s, "sin", offsetof(mha_rotary_args, sin), table, scene_value, NULL);
     if (has_ids)
         add_ids(s);
     reference_rotary(desc, &(reference_rotary_args){ .input = scene_query,
