@@ -162,7 +162,9 @@ static void explain(const void *given, mha_text *text)
     if (path->parts > 1)
         mha_text_add(text, "their keys in up to %zu parts, and kernel decode_merge\n", path->parts);
     else
-        mha_text_add(text, "their keys in one part, which is enough for the device\n");
+        mha_text_add(text, "their keys in one part, %s\n",
+                     path->desc.key_len < 2 * LEAST_SHARE ? "since they are too few to split"
+                                                          : "which is enough for the device");
 }
 
 /* A work-item has read its queries before it writes, or the merge writes, and nobody else reads

@@ -193,6 +193,34 @@ Test(attention_calls, stages_and_explain_agree)
     device_close(&d);
 }
 
+/* Into how many parts decode splits the keys, and why into no more. */
+Test(attention_calls, decode_says_its_parts)
+{
+    device d;
+    mha_device_info info;
+    device_open(&d);
+    cr_assert_eq(mha_context_info(d.context, &info), MHA_OK);
+    const struct {
+        size_t batch, key_len;
+        const char *says;
+    } rows[] = {
+        { 1, 100, "too few to split" },
+        { 64 * (size_t)info.compute_units, 1000, "enough for the device" },
+        { 1, 1 << 16, "decode_merge" },
+    };
+    for (size_t n = 0; n < sizeof rows / sizeof rows[0]; n++) {
+        const mha_attention_desc desc = { ATTENTION_SIZES(rows[n].batch, 1, 1, rows[n].key_len, 8),
+                                          .path = MHA_PATH_DECODE };
+        mha_attention *attention = NULL;
+        char text[2048];
+        cr_assert_eq(mha_attention_create(&attention, d.context, &desc), MHA_OK, "%s", d.sentence);
+        mha_attention_explain(attention, text, sizeof text);
+        cr_expect(strstr(text, rows[n].says), "row %zu: explain says\n%s", n, text);
+        mha_attention_destroy(&attention);
+    }
+    device_close(&d);
+}
+
 static mha_attention *create(device *d, const attention_data *data)
 {
     mha_attention *attention = NULL;
