@@ -281,7 +281,8 @@ typedef struct mha_workspace {
 typedef enum mha_diagonal {
     MHA_DIAGONAL_NONE = 0, /* neither causal nor a window nor ALiBi is used */
     MHA_TOP_LEFT = 1,      /* diagonal(i) = i */
-    MHA_BOTTOM_RIGHT = 2,  /* diagonal(i) = i + L - query_len, L the keys that the batch has */
+    MHA_BOTTOM_RIGHT = 2,  /* diagonal(i) = i + L - query_len, L the keys that the batch has; with
+                            * query_offsets, query_len is that of the batch */
     MHA_AFTER_PAST = 3     /* diagonal(i) = i + append_positions[batch]: with MHA_USES_APPEND and
                             * without key_lengths. Bottom-right if as many queries as keys are new */
 } mha_diagonal;
