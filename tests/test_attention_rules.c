@@ -227,6 +227,32 @@ Test(attention_rules, two_runs_give_the_same_bits)
                                .seed = 41 });
 }
 
+/* A NaN that takes part shows, and in its own query only. */
+static void check_nan_query(device *d, const attention_case *c)
+{
+    attention_data *data = attention_data_new(c);
+    const size_t spoilt = 1, dim = data->desc.value_dim;
+    data->query[spoilt * data->desc.head_dim + 5] = NAN;
+    attention_run(d, data);
+    for (size_t row = 0; row < num_rows(data); row++) {
+        const bool wants_nan = row == spoilt;
+        cr_expect_eq(!!isnan(data->lse[row]), wants_nan, "%s: lse[%zu] is %g", data->name, row,
+                     (double)data->lse[row]);
+        for (size_t at = row * dim; at < (row + 1) * dim; at++)
+            cr_assert_eq(!!isnan(data->output[at]), wants_nan, "%s: row %zu, output[%zu] is %g",
+                         data->name, row, at, (double)data->output[at]);
+    }
+    attention_data_free(data);
+}
+
+/* So many keys that the decode path has several parts. */
+Test(attention_rules, a_query_of_nan_gives_nan)
+{
+    for_all(check_nan_query,
+            &(attention_case){ .desc = { ATTENTION_SIZES(1, 2, 3, 700, 17), .uses = MHA_USES_LSE },
+                               .seed = 45 });
+}
+
 /* Only -inf excludes: a row of nothing but -FLT_MAX is a row of equal keys. The values are such
  * that the output is the probs. */
 static void check_finite_bias(device *d, const attention_case *c)
