@@ -168,7 +168,9 @@ static void exponentiate(__local float8 *p, const tile_state *tile, int count)
         const float8 base = select(top, (float8)(0.0f), top == -INFINITY);
         float8 sum = tile->sum[v];
         if (any(top > before)) {
-            const float8 keep = power_of_2((before - base) * LOG2_E);
+            /* By exp, since power_of_2(0) is a bit above 1: from block to block that would add up in
+             * the queries whose maximum stays, or hardly moves. */
+            const float8 keep = exp(before - base);
             sum *= keep;
             for (int d = 0; d < VALUE_DIM; d++)
                 tile->output[d * VECTORS + v] *= keep;

@@ -58,6 +58,52 @@ static void expect_row(const attention_data *all, size_t i, double *output, doub
     reference_attention(&desc, &args);
 }
 
+/* One query's maximum rises with every block of keys, so that what came before is scaled down over
+ * and over; the others' stay where they are, or rise by next to nothing, and nothing of that may
+ * add up in them. */
+Test(attention_long, scaling_down_adds_no_error)
+{
+    enum {
+        QUERIES = 9,
+        KEYS = 65536,
+        DIM = 2
+    };
+    float query[QUERIES][DIM] = { { 1, 0 }, { 1e-9f, 0 } };
+    float *key = calloc((size_t)KEYS * DIM, sizeof *key);
+    float *value = calloc((size_t)KEYS * DIM, sizeof *value);
+    cr_assert(key && value);
+    for (size_t j = 0; j < KEYS; j++) {
+        key[j * DIM] = (float)j * 1e-3f;
+        value[j * DIM] = j < KEYS / 2 ? 1 : -1;
+    }
+    device d;
+    device_open(&d);
+    for (size_t way = 0; way < ATTENTION_ALL_WAYS; way++) {
+        const attention_case given = { .desc = { ATTENTION_SIZES(1, 1, QUERIES, KEYS, DIM),
+                                                 .scale = 1, .uses = MHA_USES_LSE } };
+        const attention_case c = attention_by_way(&given, way);
+        float output[QUERIES][DIM], lse[QUERIES];
+        const mha_host_args args = { .query.data = query,
+                                     .key.data = key,
+                                     .value.data = value,
+                                     .output.data = output,
+                                     .lse.data = lse };
+        mha_attention *attention;
+        cr_assert_eq(mha_attention_create(&attention, d.context, &c.desc), MHA_OK, "%s",
+                     d.sentence);
+        cr_assert_eq(mha_attention_run(attention, &args), MHA_OK, "%s", d.sentence);
+        mha_attention_destroy(&attention);
+        /* Each of them weighs all keys alike, the second but for a hair. */
+        for (size_t i = 1; i < QUERIES; i++) {
+            compare_one("scaling down", "output", i, output[i][0], 0, 2e-6, NULL);
+            compare_one("scaling down", "lse", i, lse[i], log(KEYS), 4e-6, NULL);
+        }
+    }
+    device_close(&d);
+    free(key);
+    free(value);
+}
+
 /* The composed path would store 16 GiB of scores. */
 Test(attention_long, many_queries_and_many_keys)
 {
