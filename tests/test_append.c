@@ -4,7 +4,9 @@
 #include "stored.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static append_case pick_case(uint64_t seed)
 {
@@ -369,8 +371,10 @@ Test(append, one_object_for_prompt_and_tokens)
     const size_t q_shape[4] = { 1, HEADS, ALL, DIM }, q_strides[4] = { 0, DIM, few, 1 };
     const size_t k_shape[4] = { 1, KV_HEADS, ALL, DIM }, k_strides[4] = { 0, DIM, kv, 1 };
     const size_t c_shape[4] = { 1, KV_HEADS, ROOM, DIM };
-    float *query = filled(ALL * few, 1, MHA_FLOAT32), *key = filled(ALL * kv, 2, MHA_FLOAT32);
-    float *got = allocate(ALL * few), *want = allocate(ALL * few);
+    float *query = append_filled(ALL * few, 1, MHA_FLOAT32),
+          *key = append_filled(ALL * kv, 2, MHA_FLOAT32);
+    float *got = calloc(ALL * few, sizeof(float)), *want = calloc(ALL * few, sizeof(float));
+    cr_assert(got && want);
     device d;
     device_open(&d);
     const device_tensor q = device_input(&d, q_shape, q_strides, sizeof(float), query);
