@@ -344,9 +344,10 @@ typedef enum mha_rotary_pairs {
  * elsewhere in the cache is not written, and counts for nothing. Positions change from call to
  * call; in host memory they must leave room for the new keys, in device memory new keys that would
  * lie before the cache or past its end are dropped. key and value are outputs of such a call:
- * neither may overlap the other, nor anything else. args.key_len may stay 0; a smaller one than the
- * desc's says that the call looks at the first rows of the cache only, which is packed at the
- * desc's all the same. Not with offsets, of queries or of keys.
+ * neither may overlap the other, nor anything else, from first to last byte (so the two are not
+ * interleaved). args.key_len may stay 0; a smaller one than the desc's says that the call looks at
+ * the first rows of the cache only, which is packed at the desc's all the same. Not with offsets,
+ * of queries or of keys.
  *
  * A prompt and the tokens after it are calls on one cache: the prompt with as many queries as new
  * keys, MHA_USES_CAUSAL and MHA_AFTER_PAST; each token with query_len and new_len 1, and the next
@@ -356,9 +357,9 @@ typedef enum mha_rotary_pairs {
  *
  * A ring (MHA_USES_RING) keeps the newest key_len keys for ever longer sequences: position p lies
  * in row p % key_len, the desc's. It needs a left window, MHA_BOTTOM_RIGHT and key_len of at least
- * window_left + query_len, so that nothing is overwritten that a query may see; and it takes no
- * bias, mask, starts, lengths, dropout, probs or scores, whose axis of keys would have to go round
- * as well.
+ * window_left + query_len, so that nothing is overwritten that a query may see: a longer prompt
+ * joins in several calls. It takes no bias, mask, starts, lengths, dropout, probs or scores, whose
+ * axis of keys would have to go round as well.
  *
  * Rotary positions (MHA_USES_ROTARY, with MHA_USES_APPEND; Su et al., "RoFormer", 2021): new key i
  * of batch b and query i, of which there are as many, are rotated for position append_positions[b]
