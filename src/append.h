@@ -3,7 +3,7 @@
 #ifndef MHA_APPEND_H
 #define MHA_APPEND_H
 
-#include "bind.h"
+#include "bound.h"
 
 typedef struct mha_append_stage {
     mha_kernel key, value;

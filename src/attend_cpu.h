@@ -2,7 +2,7 @@
 #ifndef MHA_ATTEND_CPU_H
 #define MHA_ATTEND_CPU_H
 
-#include "bind.h"
+#include "bound.h"
 #include "text.h"
 
 typedef struct mha_attend_cpu_stage {

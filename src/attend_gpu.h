@@ -2,7 +2,7 @@
 #ifndef MHA_ATTEND_GPU_H
 #define MHA_ATTEND_GPU_H
 
-#include "bind.h"
+#include "bound.h"
 #include "text.h"
 
 /* False, with a sentence's end in why_not, where the device's work-groups or local memory are too

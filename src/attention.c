@@ -145,7 +145,7 @@ mha_status mha_attention_make(mha_attention **out, mha_context *context,
     }
     const mha_needs path = needs_of_paths(attention);
     attention->needs.temp_bytes = path.temp_bytes;
-    mha_layout_add(&attention->needs.region_bytes, mha_bind_lengths_bytes(&attention->desc));
+    mha_layout_add(&attention->needs.region_bytes, mha_bound_upload_bytes(&attention->desc));
     attention->append_region =
         mha_layout_add(&attention->needs.region_bytes, attention->append.region_bytes);
     attention->path_region = mha_layout_add(&attention->needs.region_bytes, path.region_bytes);
@@ -244,7 +244,7 @@ mha_status mha_attention_forward(mha_attention *attention, mha_run *run, mha_bou
                                  size_t region)
 {
     const mha_attention_desc *desc = &attention->desc;
-    mha_status status = mha_bind_upload(run, bound, desc, region);
+    mha_status status = mha_bound_upload(run, bound, desc, region);
     if (!status && desc->uses & MHA_USES_APPEND)
         status = mha_append_launch(&attention->append, run, desc, bound,
                                    region + attention->append_region);
@@ -323,16 +323,16 @@ mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_a
         mha_run_begin(&run, context, call, who, mha_attention_workspace(attention).bytes);
     if (status)
         return mha_context_note(context, status);
-    status = mha_bind_call_lengths(&run, &bound, who, desc, args);
+    status = mha_bound_take_lengths(&run, &bound, who, desc, args);
     if (!status)
-        status = mha_bind_offsets(&run, &bound, who, desc, args);
+        status = mha_bound_take_offsets(&run, &bound, who, desc, args);
     if (!status)
         status = bind_tensors(&run, &bound, who, desc, args);
     if (!status)
-        status = mha_bind_options(&run, &bound, who, desc, args);
+        status = mha_bound_take_options(&run, &bound, who, desc, args);
     if (!status)
-        status =
-            mha_bind_overlap(&run, &bound, who, "query", may_overwrite(attention, bound.query_len));
+        status = mha_bound_check_overlap(&run, &bound, who, "query",
+                                         may_overwrite(attention, bound.query_len));
     if (!status)
         status = mha_run_wait(&run);
     if (!status) {

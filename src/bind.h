@@ -32,7 +32,7 @@ size_t mha_bind_type_bytes(mha_type type);
 mha_view mha_bind_packed(cl_mem buffer, size_t offset_bytes, const size_t shape[4]);
 
 /* int32 lengths on the device; buffer NULL: none. Where the caller gave host memory it is checked,
- * and copied to `region` of the workspace by mha_bind_upload once all checks have passed. */
+ * and copied to the workspace by mha_bind_upload_one once all checks have passed. */
 typedef struct mha_bound_lengths {
     cl_mem buffer;
     size_t offset; /* elements */
@@ -42,35 +42,9 @@ typedef struct mha_bound_lengths {
     size_t first_byte, end_byte;
 } mha_bound_lengths;
 
-/* All that an attention reads and writes in one call. */
-typedef struct mha_bound {
-    size_t query_len, key_len, new_len;
-    size_t query_total, key_total; /* rows of query and key where the batches lie end to end */
-    mha_view query, key, value, output, bias, mask, probs, scores, lse, slopes, sinks;
-    mha_view new_key, new_value, rotary_cos, rotary_sin;
-    mha_bound_lengths key_lengths, per_query, key_starts;
-    mha_bound_lengths positions, query_offsets, key_offsets;
-    uint64_t dropout_seed;
-    uint32_t dropout_offset;
-} mha_bound;
-
-/* How many keys a batch has: lengths[batch] + more; buffer NULL: all. */
-typedef struct mha_key_counts {
-    cl_mem buffer;
-    size_t offset; /* elements */
-    size_t more;
-} mha_key_counts;
-mha_key_counts mha_bind_key_counts(const mha_attention_desc *desc, const mha_bound *bound);
-
-/* The lengths of the call, at most the desc's. */
-mha_status mha_bind_call_lengths(const mha_run *run, mha_bound *out, const char *who,
-                                 const mha_attention_desc *desc, const mha_attention_args *args);
-/* Offsets and totals, which the shapes of query, key, value and output follow from. */
-mha_status mha_bind_offsets(const mha_run *run, mha_bound *out, const char *who,
-                            const mha_attention_desc *desc, const mha_attention_args *args);
-/* All but query, key, value and output, each there exactly where its bit of desc->uses says so. */
-mha_status mha_bind_options(const mha_run *run, mha_bound *out, const char *who,
-                            const mha_attention_desc *desc, const mha_attention_args *args);
+/* An argument and its bit of uses go together. */
+mha_status mha_bind_check_pair(const mha_run *run, const char *who, const char *name, bool used,
+                               bool given);
 
 /* int32 numbers [count] from 0 to `most`, which host memory must keep to; `most_name` is what the
  * sentence calls it. Given if and only if `used`, unless there are none. */
@@ -78,23 +52,15 @@ mha_status mha_bind_lengths(const mha_run *run, mha_bound_lengths *out, const ch
                             const char *name, bool used, const mha_lengths *lengths, size_t count,
                             size_t most, const char *most_name);
 
-/* Space that host lengths need in a workspace, and where the arrays lie in it. */
-size_t mha_bind_lengths_bytes(const mha_attention_desc *desc);
-/* Queues the copies of host lengths into the workspace at region_bytes. */
-mha_status mha_bind_upload(mha_run *run, mha_bound *bound, const mha_attention_desc *desc,
-                           size_t region_bytes);
-/* The same for one array, which goes to offset_bytes. Nothing where the array is the device's. */
+/* Queues the copy of a host array into the workspace, to offset_bytes. Nothing where the array is
+ * the device's. */
 mha_status mha_bind_upload_one(mha_run *run, mha_bound_lengths *lengths, const char *stage,
                                size_t offset_bytes);
 
 /* Exactly the same elements: a kernel that has read a row of the one may write the other there. */
 bool mha_bind_coincide(const mha_view *a, const mha_view *b);
-/* Refuses an output that shares memory with another output or with what is read. The views of
- * `bound` take part, and so does the workspace. query_name is what bound->query is called;
- * in_place: the output may be exactly the query. */
-mha_status mha_bind_overlap(const mha_run *run, const mha_bound *bound, const char *who,
-                            const char *query_name, bool in_place);
-/* The same for any views; names[i] says what views[i] is, accesses[i] whether it is written. */
+/* Refuses a view that is written and shares memory with another one, or with the workspace;
+ * names[i] says what views[i] is, accesses[i] whether it is written. */
 mha_status mha_bind_apart(const mha_run *run, const char *who, const mha_view *const *views,
                           const char *const *names, const mha_access *accesses, size_t count);
 

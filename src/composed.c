@@ -359,7 +359,7 @@ static mha_status enqueue_values(composed *path, mha_run *run, const mha_bound *
         .by_product = path->product_values,
         /* The library's kernel skips what is excluded. */
         .starts = path->product_values ? &bound->key_starts : NULL,
-        .lengths = path->product_values ? mha_bind_key_counts(desc, bound) : (mha_key_counts){ 0 },
+        .lengths = path->product_values ? mha_bound_key_counts(desc, bound) : (mha_key_counts){ 0 },
     };
     mha_bound from = *bound;
     mha_gemm_launch_args args = {

@@ -2,7 +2,7 @@
 #ifndef MHA_HEADS_H
 #define MHA_HEADS_H
 
-#include "bind.h"
+#include "bound.h"
 
 typedef struct mha_heads_copy {
     size_t shape[4];

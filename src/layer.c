@@ -366,7 +366,7 @@ static mha_status check_overlap(const mha_run *run, const mha_bound *bound, cons
     whole.key = views->key;
     whole.value = views->value;
     whole.output = views->output;
-    return mha_bind_overlap(run, &whole, who, "query", false);
+    return mha_bound_check_overlap(run, &whole, who, "query", false);
 }
 
 /* [batch][len][width] rows as a batch of matrices. A single row has no stride of its own. */
@@ -464,13 +464,13 @@ mha_status mha_layer_enqueue(mha_layer *layer, const mha_attention_args *args, c
     mha_status status = mha_run_begin(&run, context, call, who, mha_layer_workspace(layer).bytes);
     if (status)
         return mha_context_note(context, status);
-    status = mha_bind_call_lengths(&run, &bound, who, &layer->desc.attention, args);
+    status = mha_bound_take_lengths(&run, &bound, who, &layer->desc.attention, args);
     if (!status) /* which a layer does not use, so that none may be given */
-        status = mha_bind_offsets(&run, &bound, who, &layer->desc.attention, args);
+        status = mha_bound_take_offsets(&run, &bound, who, &layer->desc.attention, args);
     if (!status)
         status = bind_tensors(layer, &run, who, &bound, args, &views);
     if (!status)
-        status = mha_bind_options(&run, &bound, who, &layer->desc.attention, args);
+        status = mha_bound_take_options(&run, &bound, who, &layer->desc.attention, args);
     if (!status)
         status = check_overlap(&run, &bound, who, &views);
     if (!status)

@@ -1,5 +1,5 @@
 /* The public rotary position embedding: the rotary stage behind the checks of a call. */
-#include "bind.h"
+#include "bound.h"
 #include "log.h"
 #include "rotary.h"
 #include "shape.h"

@@ -1,5 +1,5 @@
 /* The public masked softmax: the softmax stage behind the checks of a call. */
-#include "bind.h"
+#include "bound.h"
 #include "log.h"
 #include "shape.h"
 #include "softmax.h"
@@ -79,9 +79,9 @@ void mha_softmax_destroy(mha_softmax **softmax)
 
 mha_workspace mha_softmax_workspace(const mha_softmax *softmax)
 {
-    if (!softmax || !mha_bind_lengths_bytes(&softmax->desc))
+    if (!softmax || !mha_bound_upload_bytes(&softmax->desc))
         return (mha_workspace){ 0 };
-    return (mha_workspace){ .bytes = mha_bind_lengths_bytes(&softmax->desc),
+    return (mha_workspace){ .bytes = mha_bound_upload_bytes(&softmax->desc),
                             .alignment = softmax->context->alignment };
 }
 
@@ -111,7 +111,7 @@ static mha_status bind_scores(const mha_run *run, const char *who, mha_bound *bo
     mha_bound rest = *bound;
     if (probs->root == bound->query.root && probs->first_byte == bound->query.first_byte)
         rest.query = (mha_view){ 0 };
-    return mha_bind_overlap(run, &rest, who, "scores", false);
+    return mha_bound_check_overlap(run, &rest, who, "scores", false);
 }
 
 mha_status mha_softmax_enqueue(mha_softmax *softmax, const mha_tensor *scores,
@@ -132,19 +132,19 @@ mha_status mha_softmax_enqueue(mha_softmax *softmax, const mha_tensor *scores,
         mha_run_begin(&run, context, call, who, mha_softmax_workspace(softmax).bytes);
     if (status)
         return mha_context_note(context, status);
-    status = mha_bind_call_lengths(&run, &bound, who, desc, args);
+    status = mha_bound_take_lengths(&run, &bound, who, desc, args);
     if (!status) /* which a softmax does not use, so that none may be given */
-        status = mha_bind_offsets(&run, &bound, who, desc, args);
+        status = mha_bound_take_offsets(&run, &bound, who, desc, args);
     if (!status)
         status = require_packed(&run, who, "probs", &args->probs);
     if (!status)
-        status = mha_bind_options(&run, &bound, who, desc, args);
+        status = mha_bound_take_options(&run, &bound, who, desc, args);
     if (!status)
         status = bind_scores(&run, who, &bound, desc, scores);
     if (!status)
         status = mha_run_wait(&run);
     if (!status)
-        status = mha_bind_upload(&run, &bound, desc, 0);
+        status = mha_bound_upload(&run, &bound, desc, 0);
     if (!status && desc->batch && bound.query_len) {
         mha_run_will_write(&run, "probs");
         mha_run_will_write(&run, bound.scores.buffer ? "scores" : NULL);

@@ -2,7 +2,7 @@
 #ifndef MHA_PATH_H
 #define MHA_PATH_H
 
-#include "bind.h"
+#include "bound.h"
 #include "text.h"
 
 /* Workspace: bytes from its very start that CLBlast may use for one product at a time, and a region

@@ -2,7 +2,7 @@
 #ifndef MHA_ROTARY_H
 #define MHA_ROTARY_H
 
-#include "bind.h"
+#include "bound.h"
 
 typedef struct mha_rotary_rows {
     size_t len; /* of this call */

@@ -37,7 +37,7 @@ void mha_rules_args(mha_arg args[MHA_RULES_ARGS], const mha_attention_desc *desc
 {
     const mha_view *bias = &bound->bias;
     const mha_view *mask = &bound->mask;
-    const mha_key_counts counts = mha_bind_key_counts(desc, bound);
+    const mha_key_counts counts = mha_bound_key_counts(desc, bound);
     const mha_arg list[] = {
         MHA_ARG_MEM(bias->buffer),
         MHA_ARG_SIZE(bias->offset),

@@ -3,7 +3,7 @@
 #ifndef MHA_RULES_H
 #define MHA_RULES_H
 
-#include "bind.h"
+#include "bound.h"
 
 /* "-DUSES_BIAS=1 ...", ending in no space; returns the length. */
 int mha_rules_options(char *text, size_t size, const mha_attention_desc *desc);

@@ -2,7 +2,7 @@
 #ifndef MHA_SCORES_H
 #define MHA_SCORES_H
 
-#include "bind.h"
+#include "bound.h"
 
 mha_status mha_scores_setup(mha_kernel *kernel, mha_context *context);
 /* Writes packed scores at an offset, in elements, of a buffer. */

@@ -2,7 +2,7 @@
 #ifndef MHA_SOFTMAX_H
 #define MHA_SOFTMAX_H
 
-#include "bind.h"
+#include "bound.h"
 
 typedef struct mha_softmax_stage {
     mha_kernel rows;

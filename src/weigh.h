@@ -3,7 +3,7 @@
 #ifndef MHA_WEIGH_H
 #define MHA_WEIGH_H
 
-#include "bind.h"
+#include "bound.h"
 
 mha_status mha_weigh_setup(mha_kernel *kernel, mha_context *context);
 /* Reads packed probs at an offset, in elements, of a buffer. */

@@ -3,7 +3,7 @@
 #ifndef MHA_TESTS_STAGE_RUN_H
 #define MHA_TESTS_STAGE_RUN_H
 
-#include "bind.h"
+#include "bound.h"
 #include "device_memory.h"
 #include "run.h"
 

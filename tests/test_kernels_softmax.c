@@ -30,7 +30,7 @@ static void launch(device *d, attention_data *data, const float *scores, bool in
     mha_run run = stage_begin(d, &call);
     mha_status status = mha_shape_resolve(d->context, &data->given.desc, "a test", &desc);
     if (!status)
-        status = mha_bind_options(&run, &bound, "a test", &desc, &options.args);
+        status = mha_bound_take_options(&run, &bound, "a test", &desc, &options.args);
     if (!status)
         status = mha_softmax_setup(&stage, d->context, &desc);
     if (!status)
