@@ -121,6 +121,28 @@ Test(word, a_layer)
     cr_assert_eq(parse("layer-b8h8q3k5e512B").desc.flags, MHA_LAYER_BIAS_ALL);
 }
 
+Test(word, a_gemm)
+{
+    const problem parsed = parse("gemm-m5n6k7");
+    cr_assert(parsed.is_gemm);
+    cr_assert(!parsed.is_layer);
+    cr_assert_eq(parsed.gemm.m, 5);
+    cr_assert_eq(parsed.gemm.n, 6);
+    cr_assert_eq(parsed.gemm.k, 7);
+    cr_assert_eq(parsed.desc.attention.key_len, 0);
+}
+
+Test(word, lengths)
+{
+    const problem random = parse("b2h5q4k6d20l");
+    cr_assert_eq(random.desc.attention.uses, MHA_USES_KEY_LENGTHS);
+    cr_assert_eq(random.key_length, 0);
+    const problem given = parse("layer-b2h5q4k6e100l6Lc");
+    cr_assert_eq(given.desc.attention.uses,
+                 MHA_USES_KEY_LENGTHS | MHA_USES_KEY_LENGTHS_PER_QUERY | MHA_USES_CAUSAL);
+    cr_assert_eq(given.key_length, 6);
+}
+
 Test(word, diagonal)
 {
     static const struct {
@@ -164,6 +186,9 @@ Test(word, canonical)
         { "b1h1q1k9d2pz2D0", "b1h1q1k9d2D0z2p" },
         { "layer-b2h5q4k6e100z0BD0.5", "layer-b2h5q4k6e100D0.5Bz0" },
         { "layer-b2h5q4k6e100SAPcb", "layer-b2h5q4k6e100cbPAS" },
+        { "b2h5q4k6d20l05P", "b2h5q4k6d20l5P" },
+        { "b2h5q4k6d20Ll5wl3", "b2h5q4k6d20wl3l5L" },
+        { "gemm-m05n6k7", "gemm-m5n6k7" },
         { "layer-b2h5q4k6e100", "layer-b2h5q4k6e100" },
         { "layer-b2h5q4k6e100exMTBo1iv2ik3iq4", "layer-b2h5q4k6e100iq4ik3iv2o1BTMxe" },
     };
@@ -253,6 +278,16 @@ Test(word, refusals)
         { "layer-b2h5q4k6d20", 15, "the model width" },
         { "layer-b2h5q4k6e100e512", 20, "no option" },
         { "Layer-b2h5q4k6e100", 1, "the batch" },
+        { "b2h5q4k6d20l0", 13, "at least 1" },
+        { "b2h5q4k6d20l7", 12, "above the key length, 6" },
+        { "b2h5q4k6d20l5l", 14, "already at character 12" },
+        { "gemm-", 6, "the rows" },
+        { "gemm-m5n6", 10, "the inner length" },
+        { "gemm-m0n6k7", 7, "at least 1" },
+        { "gemm-m5n6k7l", 12, "for attentions and layers only" },
+        { "gemm-m5n6k7n", 12, "for attentions only" },
+        { "gemm-m5n6k7T", 12, "for layers only" },
+        { "gemm-m5n6k7m", 12, "for attentions and layers only" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         problem parsed = { .is_layer = true };

@@ -25,11 +25,12 @@ static const char help[] =
     "  --path composed|streaming|decode\n"
     "                           this path, not the library's choice; what it cannot do is skipped\n"
     "  --tiling cpu|gpu         how the library's kernels lay out their work\n"
-    "  --gemm clblast|kernel    who does the products of the composed path\n"
+    "  --gemm clblast|kernel    who does the products of the composed path, and a gemm\n"
     "  --projection clblast|kernel\n"
     "                           who does the projections of a layer\n"
     "  --explain                print what the library says of its choices\n"
-    "  --min-time SECONDS       a run repeats the call for so long (0.02); 9 runs are made\n"
+    "  --min-time SECONDS       a run repeats the call for so long (0.02); 0: a run is one call\n"
+    "  --runs N                 so many runs are made (9)\n"
     "  --seed N                 of the random data (1)\n"
     "  --csv, --json            print one table, or one array, with nothing else\n"
     "  --verbose                print the library's messages; twice: all of them\n"
@@ -108,6 +109,20 @@ static bool read_seconds(const char *word, double *seconds)
     return false;
 }
 
+static bool read_runs(const char *word, size_t *runs)
+{
+    char *end;
+    const long most = 1000000;
+    const long number = strtol(word, &end, 10);
+    if (end != word && !*end && number >= 1 && number <= most) {
+        *runs = (size_t)number;
+        return true;
+    }
+    fprintf(stderr, "%s: --runs %s: not a number from 1 to %ld\n%s", bench_tool, word, most,
+            bench_usage);
+    return false;
+}
+
 static bool read_seed(const char *word, uint64_t *seed)
 {
     char *end;
@@ -137,6 +152,7 @@ enum {
     PROJECTION,
     EXPLAIN,
     MIN_TIME,
+    NUM_RUNS,
     SEED,
     CSV,
     JSON,
@@ -174,6 +190,8 @@ static bool take_option(bench_options *self, int option)
         return true;
     case MIN_TIME:
         return read_seconds(optarg, &self->min_seconds);
+    case NUM_RUNS:
+        return read_runs(optarg, &self->runs);
     case SEED:
         return read_seed(optarg, &self->problems.seed);
     case CSV:
@@ -204,6 +222,7 @@ bool bench_read_options(bench_options *self, int argc, char **argv, int *exit_co
         { "projection", required_argument, NULL, PROJECTION },
         { "explain", no_argument, NULL, EXPLAIN },
         { "min-time", required_argument, NULL, MIN_TIME },
+        { "runs", required_argument, NULL, NUM_RUNS },
         { "seed", required_argument, NULL, SEED },
         { "csv", no_argument, NULL, CSV },
         { "json", no_argument, NULL, JSON },

@@ -18,6 +18,7 @@ typedef struct bench_options {
     bool list_devices, verify, speed, explain;
     int verbose;
     double min_seconds;
+    size_t runs;
     problem_options problems;
 } bench_options;
 

@@ -48,7 +48,10 @@ static double projected_products(const mha_layer_desc *layer)
 double count_flops(const problem_ready *ready)
 {
     const mha_attention_desc *d = &ready->desc.attention;
+    const mha_gemm_desc *g = &ready->gemm_desc;
     double pairs = 0;
+    if (ready->is_gemm)
+        return 2 * (double)g->m * (double)g->n * (double)g->k;
     for (size_t b = 0; b < d->batch; b++)
         for (size_t i = 0; i < problem_queries(ready, b); i++) {
             const key_span span = seen_keys(ready, b, i);
@@ -91,7 +94,8 @@ double count_bytes(const problem_ready *ready)
     const double heads = (double)d->kv_heads, joined = (double)(d->batch * d->new_len);
     double bytes = 0;
     for (int slot = 0; slot < PROBLEM_SLOTS; slot++) {
-        const bool is_partly = (slot == PROBLEM_KEY || slot == PROBLEM_VALUE) && !ready->is_layer;
+        const bool is_partly =
+            (slot == PROBLEM_KEY || slot == PROBLEM_VALUE) && !ready->is_layer && !ready->is_gemm;
         if (is_partly)
             bytes += heads * bytes_of_row(&t[slot]) * (count_seen_keys(ready) + joined);
         else if (slot == PROBLEM_COS || slot == PROBLEM_SIN)

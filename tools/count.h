@@ -6,7 +6,7 @@
 
 /* Floating-point operations of one call: 2 head_dim + 2 value_dim for each head and pair of query
  * and key that lengths, causal and windows leave (not for a softmax's own), and 2 for each
- * product in a projection. */
+ * product in a projection or a gemm. */
 double count_flops(const problem_ready *ready);
 
 /* Bytes that any implementation moves: each input and output once; of an attention's keys and

@@ -113,7 +113,10 @@ static void run_reference(const problem_ready *ready, const expect_inputs *made,
         .bias_value = t[PROBLEM_BIAS_VALUE].host,
         .bias_output = t[PROBLEM_BIAS_OUTPUT].host,
     };
-    if (ready->is_layer)
+    if (ready->is_gemm)
+        reference_gemm(&ready->gemm_desc, &(reference_gemm_args){
+                                              .a = args.query, .b = args.key, .out = args.output });
+    else if (ready->is_layer)
         reference_layer(&desc, &weights, &args);
     else
         reference_attention(&desc.attention, &args);

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#define RUNS 9
 #define PROFILED_CALLS 5
 
 static mha_status make_queue(const problem_ready *ready, cl_command_queue_properties properties,
@@ -56,28 +55,28 @@ static int compare_doubles(const void *a, const void *b)
 
 /* All runs with the same number of calls, sorted by time. */
 static mha_status time_runs(const problem_ready *ready, cl_command_queue queue, size_t calls,
-                            double times[RUNS])
+                            size_t runs, double *times)
 {
     mha_status status = MHA_OK;
-    for (size_t i = 0; !status && i < RUNS; i++)
+    for (size_t i = 0; !status && i < runs; i++)
         status = time_run(ready, queue, calls, &times[i]);
-    qsort(times, RUNS, sizeof times[0], compare_doubles);
+    qsort(times, runs, sizeof times[0], compare_doubles);
     return status;
 }
 
-mha_status measure_speed(const problem_ready *ready, double min_seconds, measure_time *out)
+mha_status measure_speed(const problem_ready *ready, double min_seconds, size_t runs,
+                         measure_time *out)
 {
     const double enough_ms = min_seconds * 1e3;
-    double times[RUNS] = { 0 };
-    cl_command_queue queue;
+    cl_command_queue queue = NULL;
     size_t calls = 1;
     *out = (measure_time){ 0 };
-    mha_status status = make_queue(ready, 0, &queue);
-    if (status)
-        return status;
-    status = run_once(ready, queue);
+    double *const times = calloc(runs, sizeof *times);
+    mha_status status = times ? make_queue(ready, 0, &queue) : MHA_OUT_OF_HOST_MEMORY;
+    if (!status)
+        status = run_once(ready, queue);
     while (!status) {
-        status = time_runs(ready, queue, calls, times);
+        status = time_runs(ready, queue, calls, runs, times);
         const double shortest_ms = times[0] * (double)calls;
         if (status || shortest_ms >= enough_ms)
             break;
@@ -85,8 +84,11 @@ mha_status measure_speed(const problem_ready *ready, double min_seconds, measure
         const double factor = shortest_ms > 0 ? 1.1 * enough_ms / shortest_ms : 10;
         calls = (size_t)ceil((double)calls * fmin(factor, 10));
     }
-    *out = (measure_time){ .min_ms = times[0], .median_ms = times[RUNS / 2] };
-    clReleaseCommandQueue(queue);
+    if (!status)
+        *out = (measure_time){ .min_ms = times[0], .median_ms = times[runs / 2] };
+    if (queue)
+        clReleaseCommandQueue(queue);
+    free(times);
     return status;
 }
 

@@ -9,9 +9,10 @@ typedef struct measure_time {
     double min_ms, median_ms; /* of one call */
 } measure_time;
 
-/* Several runs of as many calls as take min_seconds, from the first enqueue until the queue has
- * finished, with the context and the caches warm. */
-mha_status measure_speed(const problem_ready *ready, double min_seconds, measure_time *out);
+/* `runs` runs, at least one, of as many calls as take min_seconds, from the first enqueue until the
+ * queue has finished, with the context and the caches warm. */
+mha_status measure_speed(const problem_ready *ready, double min_seconds, size_t runs,
+                         measure_time *out);
 
 /* The shortest time of each stage out of several calls in a profiling queue. The caller frees
  * *stages, whose strings are static. */

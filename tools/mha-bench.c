@@ -37,6 +37,7 @@ static const struct {
     { "b2h4q48k65d32mbkcwl16s30", 0 },
     { "layer-b2h5q4k6e100l", 0 }, /* the article's layer */
     { "layer-b2h8q64k64e512BT", 0 },
+    { "gemm-m33n70k40", 0 },
 };
 
 /* One problem, and the path that it is for. */
@@ -121,7 +122,7 @@ static mha_status measure(const bench *self, const problem_ready *ready, report_
     if (!status && self->asked.speed) {
         measure_time found;
         *step = "timing";
-        status = measure_speed(ready, self->asked.min_seconds, &found);
+        status = measure_speed(ready, self->asked.min_seconds, self->asked.runs, &found);
         if (!status)
             status = measure_stages(ready, stages, &result->num_stages);
         result->is_timed = !status;
@@ -248,7 +249,7 @@ static int run(bench *self)
 
 int main(int argc, char **argv)
 {
-    bench self = { .asked = { .min_seconds = 0.02, .problems.seed = 1 } };
+    bench self = { .asked = { .min_seconds = 0.02, .runs = 9, .problems.seed = 1 } };
     int exit_code = BENCH_BAD;
     if (!bench_read_options(&self.asked, argc, argv, &exit_code))
         return exit_code;

@@ -85,7 +85,11 @@ static mha_status load(problem_ready *self)
 static mha_status create(problem_ready *self, const mha_layer_desc *given)
 {
     mha_status status;
-    if (self->is_layer) {
+    if (self->is_gemm) {
+        status = mha_gemm_create(&self->gemm, self->context, &self->gemm_desc);
+        if (!status)
+            self->need = mha_gemm_workspace(self->gemm);
+    } else if (self->is_layer) {
         status = mha_layer_create(&self->layer, self->context, given);
         if (!status)
             self->need = mha_layer_workspace(self->layer);
@@ -127,7 +131,11 @@ mha_status problem_open(problem_ready **out, mha_context *context, const problem
     given.projection = options->projection;
     if (given.attention.uses & MHA_USES_ROTARY)
         given.attention.rotary_positions = last_position(&given.attention);
+    self->is_gemm = subject->is_gemm;
     self->is_layer = subject->is_layer;
+    self->gemm_desc = subject->gemm;
+    self->gemm_desc.by = options->gemm;
+    self->key_length = subject->key_length;
     self->is_merged = subject->is_merged;
     self->is_scattered = subject->is_scattered;
     self->context = context;
@@ -167,6 +175,7 @@ void problem_close(problem_ready **self)
         clReleaseMemObject(closed->workspace);
     mha_attention_destroy(&closed->attention);
     mha_layer_destroy(&closed->layer);
+    mha_gemm_destroy(&closed->gemm);
     free(closed);
 }
 
@@ -217,6 +226,13 @@ mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mh
         .stage = stage,
         .stage_data = stage_data,
     };
+    const mha_gemm_args matrices = {
+        .a.buffer = self->tensors[PROBLEM_QUERY].memory,
+        .b.buffer = self->tensors[PROBLEM_KEY].memory,
+        .c.buffer = self->tensors[PROBLEM_OUTPUT].memory,
+    };
+    if (self->gemm)
+        return mha_gemm_enqueue(self->gemm, &matrices, &call);
     return self->layer ? mha_layer_enqueue(self->layer, &args, &call)
                        : mha_attention_enqueue(self->attention, &args, &call);
 }
@@ -246,6 +262,8 @@ size_t problem_keys(const problem_ready *self, size_t b)
 
 static size_t explain(const problem_ready *self, char *text, size_t capacity)
 {
+    if (self->gemm)
+        return 0; /* a product has nothing to choose from */
     return self->layer ? mha_layer_explain(self->layer, text, capacity)
                        : mha_attention_explain(self->attention, text, capacity);
 }

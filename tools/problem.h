@@ -1,5 +1,5 @@
 /* A problem made ready to run: its seeded data on the host and on a device, and the attention or
- * layer that solves it. */
+ * layer that solves it, or the matrix product. */
 #ifndef MHA_TOOLS_PROBLEM_H
 #define MHA_TOOLS_PROBLEM_H
 
@@ -11,9 +11,9 @@
 #include <stdint.h>
 
 typedef enum problem_slot {
-    PROBLEM_QUERY,
+    PROBLEM_QUERY, /* of a gemm: the first factor */
     /* Of a layer that is self-attention: empty, query is all three. A cache: what it holds before
-     * the call, which changes it. */
+     * the call, which changes it. Key, of a gemm: the second factor. */
     PROBLEM_KEY,
     PROBLEM_VALUE,
     PROBLEM_BIAS,
@@ -67,14 +67,18 @@ typedef struct problem_options {
 } problem_options;
 
 typedef struct problem_ready {
+    bool is_gemm;
     bool is_layer;
     bool is_merged;      /* of an attention */
     bool is_scattered;   /* of a cache: the new keys join at random positions */
     bool is_self;        /* of a layer: query, key and value are one tensor */
     mha_layer_desc desc; /* with the options, and no 0 that stands for a size */
+    mha_gemm_desc gemm_desc;
+    size_t key_length; /* of each batch; 0: random ones */
     mha_context *context;
     mha_attention *attention; /* this */
     mha_layer *layer;         /* or this */
+    mha_gemm *gemm;           /* or this */
     uint64_t dropout_seed;
     uint32_t dropout_offset;
     mha_workspace need;

@@ -64,6 +64,12 @@ static void fill_slot(problem_ready *self, problem_slot slot, uint64_t seed)
         fill_mask(data, count, seed, mask_probability);
         break;
     case PROBLEM_LENGTHS:
+        if (self->key_length) {
+            for (size_t b = 0; b < count; b++)
+                ((int32_t *)data)[b] = (int32_t)self->key_length;
+            break;
+        }
+        /* fallthrough */
     case PROBLEM_LENGTHS_PER_QUERY:
     case PROBLEM_STARTS:
         fill_lengths(data, count, seed, (int32_t)d->key_len);

@@ -178,9 +178,21 @@ static void size_layer(problem_ready *self)
     size_options(self, &(const axis_rows){ d->batch, d->query_len });
 }
 
+static void size_gemm(problem_ready *self)
+{
+    const mha_gemm_desc *d = &self->gemm_desc;
+    use_floats(self, PROBLEM_QUERY, 1, 1, d->m, d->k);
+    use_floats(self, PROBLEM_KEY, 1, 1, d->k, d->n);
+    use_floats(self, PROBLEM_OUTPUT, 1, 1, d->m, d->n);
+}
+
 mha_status problem_size(problem_ready *self, const mha_layer_desc *given, bool is_cross,
                         uint64_t seed)
 {
+    if (self->is_gemm) {
+        size_gemm(self);
+        return MHA_OK;
+    }
     if (!self->is_layer) {
         mha_attention_desc *d = &self->desc.attention;
         *d = reference_attention_resolve(&given->attention);

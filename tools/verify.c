@@ -28,6 +28,8 @@ static size_t summed_length(const problem_ready *ready)
 {
     const mha_layer_desc *layer = &ready->desc;
     const mha_attention_desc *d = &layer->attention;
+    if (ready->is_gemm)
+        return ready->gemm_desc.k;
     size_t length = d->head_dim + d->key_len;
     if (ready->is_layer)
         length +=

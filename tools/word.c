@@ -130,6 +130,10 @@ static bool read_value(parser *p, const word_part *part)
     unsigned broadcast;
 
     switch (part->kind) {
+    case PART_LENGTHS:
+        if (!is_digit(*p->next))
+            return true;
+        /* fallthrough */
     case PART_NUMBER:
         if (!read_number(p, part, &number))
             return false;
@@ -217,7 +221,9 @@ static bool read_option(parser *p)
         if (!word_fits(&word_parts[i], p->out))
             return refuse(p, p->next, "\"%s\", %s, is for %s only", word_parts[i].letters,
                           word_parts[i].name,
-                          word_parts[i].place == IN_LAYER ? "layers" : "attentions");
+                          word_parts[i].place == IN_LAYER       ? "layers"
+                          : word_parts[i].place == IN_ATTENTION ? "attentions"
+                                                                : "attentions and layers");
         const char *const before = find_same(p, i);
         if (before)
             return refuse(p, p->next, "\"%s\", %s, is there already at character %td",
@@ -256,6 +262,19 @@ static bool settle_cache(parser *p)
     return true;
 }
 
+/* A batch has no more keys than there are. */
+static bool check_lengths(parser *p)
+{
+    if (p->out->key_length <= p->out->desc.attention.key_len)
+        return true;
+    for (size_t i = 0; i < WORD_PARTS; i++) {
+        if (word_parts[i].kind == PART_LENGTHS && p->found[i])
+            return refuse(p, p->found[i], "the length of keys is above the key length, %zu",
+                          p->out->desc.attention.key_len);
+    }
+    return false;
+}
+
 /* "B" is a bias for each projection that there is. */
 static void settle_biases(problem *out)
 {
@@ -270,11 +289,14 @@ bool word_parse(const char *word, problem *out, char *error, size_t error_size)
     if (starts_with(word, WORD_LAYER_PREFIX)) {
         out->is_layer = true;
         p.next += strlen(WORD_LAYER_PREFIX);
+    } else if (starts_with(word, WORD_GEMM_PREFIX)) {
+        out->is_gemm = true;
+        p.next += strlen(WORD_GEMM_PREFIX);
     }
     bool ok = read_required(&p);
     while (ok && *p.next)
         ok = read_option(&p);
-    ok = ok && settle_diagonal(&p) && settle_cache(&p);
+    ok = ok && settle_diagonal(&p) && settle_cache(&p) && check_lengths(&p);
     settle_biases(out);
     if (!ok)
         memset(out, 0, sizeof *out);

@@ -8,11 +8,14 @@
 
 /* A zero-initialised problem is no problem yet; word_parse makes one. */
 typedef struct problem {
+    bool is_gemm;        /* then only gemm counts */
     bool is_layer;       /* else only desc.attention counts */
     bool is_cross;       /* of a layer: query, key and value are three tensors, not one */
     bool is_merged;      /* of an attention: its tensors are [batch][len][heads][dim] */
     bool is_scattered;   /* of a cache: the new keys join at random positions */
+    size_t key_length;   /* with MHA_USES_KEY_LENGTHS: of each batch; 0: random ones */
     mha_layer_desc desc; /* fields that the word leaves out are 0 */
+    mha_gemm_desc gemm;
 } problem;
 
 /* The grammar in words, some lines long. What --help prints; there is no other description. */

@@ -92,6 +92,11 @@ static void print_value(printer *p, const word_part *part, const problem *subjec
         memcpy(&number, field, sizeof number);
         print(p, "%zu", number);
         break;
+    case PART_LENGTHS:
+        memcpy(&number, field, sizeof number);
+        if (number)
+            print(p, "%zu", number);
+        break;
     case PART_SOFTCAP:
         print(p, "%.0f", (double)desc->softcap);
         break;
@@ -125,7 +130,10 @@ static void print_value(printer *p, const word_part *part, const problem *subjec
 size_t word_print(const problem *subject, char *word, size_t word_size)
 {
     printer p = { .word = word, .size = word_size };
-    print(&p, "%s", subject->is_layer ? WORD_LAYER_PREFIX : "");
+    print(&p, "%s",
+          subject->is_layer  ? WORD_LAYER_PREFIX
+          : subject->is_gemm ? WORD_GEMM_PREFIX
+                             : "");
     for (size_t i = 0; i < WORD_PARTS; i++) {
         if (!word_fits(&word_parts[i], subject) || !is_there(&word_parts[i], subject))
             continue;

@@ -4,6 +4,7 @@
 #define ATTENTION(member) .field = offsetof(problem, desc.attention.member)
 #define TYPE(member, letters_type) \
     IN_ATTENTION, .kind = PART_TYPE, ATTENTION(member), .type = (letters_type)
+#define GEMM(member) .place = IN_GEMM, .field = offsetof(problem, gemm.member)
 #define LAYER(member) .place = IN_LAYER, .field = offsetof(problem, desc.member)
 #define FLAG(bits) .kind = PART_LETTER, .place = IN_LAYER, .flags = (bits)
 #define USES(bits) .kind = PART_LETTER, .uses = (bits)
@@ -17,6 +18,10 @@ const word_part word_parts[] = {
     { "d", "the head dim", IN_ATTENTION, .required = true, ATTENTION(head_dim), .least = 1 },
     { "e", "the model width", .required = true, LAYER(model_width), .least = 1 },
 
+    { "m", "the rows", .required = true, GEMM(m), .least = 1 },
+    { "n", "the columns", .required = true, GEMM(n), .least = 1 },
+    { "k", "the inner length", .required = true, GEMM(k), .least = 1 },
+
     { "g", "the key and value heads", ATTENTION(kv_heads), .least = 1 },
     { "v", "the value dim", ATTENTION(value_dim), .least = 1 },
     { "iq", "the query width", LAYER(query_width), .least = 1 },
@@ -27,7 +32,8 @@ const word_part word_parts[] = {
     { "wl", "the left window", ATTENTION(window_left), .uses = MHA_USES_WINDOW_LEFT },
     { "wr", "the right window", ATTENTION(window_right), .uses = MHA_USES_WINDOW_RIGHT },
     { "wb", "the window's diagonal", .kind = PART_DIAGONAL },
-    { "l", "key lengths", USES(MHA_USES_KEY_LENGTHS) },
+    { "l", "the length of keys", .kind = PART_LENGTHS, .field = offsetof(problem, key_length),
+      .least = 1, .uses = MHA_USES_KEY_LENGTHS },
     { "L", "key lengths of each query", USES(MHA_USES_KEY_LENGTHS_PER_QUERY) },
     { "P", "key starts", USES(MHA_USES_KEY_STARTS) },
     { "m", "a mask", .kind = PART_AXES, ATTENTION(mask_broadcast), .uses = MHA_USES_MASK },
@@ -72,5 +78,15 @@ _Static_assert(sizeof word_axes / sizeof word_axes[0] == WORD_AXES, "word_table.
 
 bool word_fits(const word_part *part, const problem *subject)
 {
-    return part->place == IN_BOTH || (part->place == IN_LAYER) == subject->is_layer;
+    switch (part->place) {
+    case IN_GEMM:
+        return subject->is_gemm;
+    case IN_LAYER:
+        return subject->is_layer;
+    case IN_ATTENTION:
+        return !subject->is_gemm && !subject->is_layer;
+    case IN_BOTH:
+    default:
+        return !subject->is_gemm;
+    }
 }

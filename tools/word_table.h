@@ -8,9 +8,11 @@
 #include <stdint.h>
 
 #define WORD_LAYER_PREFIX "layer-"
+#define WORD_GEMM_PREFIX "gemm-"
 
 typedef enum part_kind {
-    PART_NUMBER, /* a number, into a size_t of the problem */
+    PART_NUMBER,  /* a number, into a size_t of the problem */
+    PART_LENGTHS, /* the same, but may be left out */
     PART_SOFTCAP,
     PART_SHARE,    /* of the dropout: 0, or a decimal below 1 */
     PART_AXES,     /* the axes that a mask or bias has, into an unsigned of the problem */
@@ -25,9 +27,10 @@ typedef enum part_kind {
 } part_kind;
 
 typedef enum part_place {
-    IN_BOTH,
+    IN_BOTH, /* in an attention and in a layer */
     IN_ATTENTION,
-    IN_LAYER
+    IN_LAYER,
+    IN_GEMM
 } part_place;
 
 typedef struct word_part {
@@ -45,7 +48,7 @@ typedef struct word_part {
 } word_part;
 
 enum {
-    WORD_PARTS = 43,
+    WORD_PARTS = 46,
     WORD_AXES = 4
 };
 
@@ -59,7 +62,7 @@ typedef struct word_axis {
 
 extern const word_axis word_axes[WORD_AXES];
 
-/* Whether the part is of the problem's kind: an attention or a layer. */
+/* Whether the part is of the problem's kind: an attention, a layer or a gemm. */
 bool word_fits(const word_part *part, const problem *subject);
 
 #endif
