@@ -389,7 +389,6 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
                                              + h / group * value_head + span.key_row * value_row
                                              + v0;
 
-        barrier(CLK_LOCAL_MEM_FENCE);
         for (int i = item; i < ROWS; i += GROUP) {
             const rules_row row = RULES_OF(b, h, i0 + min(i, num_rows - 1));
             ((__local int *)first)[i] = row.first;
@@ -487,5 +486,8 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
             WRITE_ROW(2, z)
             WRITE_ROW(3, w)
         }
+        /* Before first and end change. Not at the top: where a `continue` goes past all barriers, PoCL
+         * 3.1 lets its first work-item decide for all of them what it does after the last one. */
+        barrier(CLK_LOCAL_MEM_FENCE);
     }
 }

@@ -387,3 +387,26 @@ Test(attention_calls, lengths_of_the_call)
         check_growing(&d, way);
     device_close(&d);
 }
+
+/* Each number of queries that a tile of any kernel may be left with: no row is written but these,
+ * in a buffer where the next head's rows follow at once. */
+Test(attention_calls, every_number_of_queries)
+{
+    enum {
+        MOST = 64
+    };
+    device d;
+    compare_worst worst = { 0 };
+    device_open(&d);
+    for (size_t way = 0; way < ATTENTION_ALL_WAYS; way++)
+        for (size_t queries = 1; queries <= MOST; queries++) {
+            const attention_case given = { .desc = { ATTENTION_SIZES(2, 2, MOST, 5, 3),
+                                                     .uses = MHA_USES_LSE },
+                                           .query_len = queries,
+                                           .seed = 400 + queries };
+            const attention_case c = attention_by_way(&given, way);
+            attention_check(&d, &c, &worst);
+        }
+    compare_log("every number of queries", ATTENTION_ALL_WAYS * MOST, &worst);
+    device_close(&d);
+}
