@@ -1,7 +1,9 @@
 /* An OpenCL layer that makes a small device of any: 32 KiB of local memory and work-groups of 256.
  * It says so in clGetDeviceInfo, and it means it: a launch that needs more fails. SMALL_DEVICE=gpu
  * also calls it a GPU; SMALL_DEVICE=silent lets the device say its true limits, and still fails
- * launches. Use: OPENCL_LAYERS=libmha-small-device.so PROGRAM. */
+ * launches. SMALL_DEVICE_VENDOR is what it says of its vendor. With SMALL_DEVICE_PROGRAMS, a
+ * folder, it writes the text and the options of each program there, as 1.cl and 1.options and so
+ * on, and no kernel runs. Use: OPENCL_LAYERS=libmha-small-device.so PROGRAM. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl_layer.h>
 #include <stdio.h>
@@ -22,9 +24,25 @@ static int mode_is(const char *mode)
     return given && !strcmp(given, mode);
 }
 
+/* clGetDeviceInfo of a text. */
+static cl_int give_text(const char *text, size_t size, void *value, size_t *needed)
+{
+    const size_t length = strlen(text) + 1;
+    if (needed)
+        *needed = length;
+    if (value && size < length)
+        return CL_INVALID_VALUE;
+    if (value)
+        memcpy(value, text, length);
+    return CL_SUCCESS;
+}
+
 static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info name, size_t size,
                                           void *value, size_t *needed)
 {
+    const char *vendor = getenv("SMALL_DEVICE_VENDOR");
+    if (name == CL_DEVICE_VENDOR && vendor)
+        return give_text(vendor, size, value, needed);
     const cl_int error = next->clGetDeviceInfo(device, name, size, value, needed);
     if (error || !value || mode_is("silent"))
         return error;
@@ -37,6 +55,47 @@ static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info na
     if (name == CL_DEVICE_TYPE && mode_is("gpu"))
         memcpy(value, &(cl_device_type){ CL_DEVICE_TYPE_GPU }, sizeof(cl_device_type));
     return error;
+}
+
+/* Writes PROGRAMS/NUMBER.SUFFIX. */
+static void keep(const char *folder, unsigned number, const char *suffix, const char *text,
+                 size_t length)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%u.%s", folder, number, suffix);
+    FILE *file = fopen(path, "wb");
+    if (!file || fwrite(text, 1, length, file) != length)
+        fprintf(stderr, "small device: cannot write %s\n", path);
+    if (file)
+        fclose(file);
+}
+
+static cl_int CL_API_CALL build_program(cl_program program, cl_uint num_devices,
+                                        const cl_device_id *devices, const char *options,
+                                        void(CL_CALLBACK *notify)(cl_program, void *), void *data)
+{
+    static unsigned number; /* of the programs of the process, which has one thread */
+    const char *folder = getenv("SMALL_DEVICE_PROGRAMS");
+    char *text = NULL;
+    size_t size = 0;
+    if (folder && !next->clGetProgramInfo(program, CL_PROGRAM_SOURCE, 0, NULL, &size) && size > 1)
+        text = malloc(size);
+    if (text && !next->clGetProgramInfo(program, CL_PROGRAM_SOURCE, size, text, NULL)) {
+        number++;
+        keep(folder, number, "cl", text, size - 1);
+        keep(folder, number, "options", options ? options : "", options ? strlen(options) : 0);
+    }
+    free(text);
+    return next->clBuildProgram(program, num_devices, devices, options, notify, data);
+}
+
+/* No binaries either: a driver may compile all kernels for them. */
+static cl_int CL_API_CALL get_program_info(cl_program program, cl_program_info name, size_t size,
+                                           void *value, size_t *needed)
+{
+    if (name == CL_PROGRAM_BINARY_SIZES && getenv("SMALL_DEVICE_PROGRAMS"))
+        return CL_INVALID_OPERATION;
+    return next->clGetProgramInfo(program, name, size, value, needed);
 }
 
 static cl_ulong local_bytes_of(cl_kernel kernel, cl_command_queue queue)
@@ -56,6 +115,8 @@ static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kerne
                                          const cl_event *waits, cl_event *event)
 {
     size_t items = 1;
+    if (getenv("SMALL_DEVICE_PROGRAMS"))
+        return CL_INVALID_OPERATION;
     for (cl_uint i = 0; local && i < dims; i++)
         items *= local[i];
     if (items > GROUP) {
@@ -94,6 +155,8 @@ CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint num_entries,
     memcpy(&mine, target, bytes < sizeof mine ? bytes : sizeof mine);
     next = target;
     mine.clGetDeviceInfo = get_device_info;
+    mine.clBuildProgram = build_program;
+    mine.clGetProgramInfo = get_program_info;
     mine.clEnqueueNDRangeKernel = enqueue_kernel;
     *layer = &mine;
     *num_entries_ret = num_entries;
