@@ -21,6 +21,7 @@ RESULTS = ROOT / "doc" / "results"
 OURS, TORCH, RUNTIME, BEST = "libmha", "PyTorch", "ONNX Runtime", "best peer"
 PEERS = (TORCH, RUNTIME, BEST)
 MOST_CALLS = 2000  # in a turn
+MOST_NOISE = 0.3  # above it a verdict bears a question mark
 
 
 class Row:
@@ -336,7 +337,8 @@ def table(result, baseline):
                 ("best: " if row["beside"] == BEST else "") + row["other"],
                 format_ms(row["other_ms"]), f"{row['ratio']:.2f}",
                 f"{'<=' if row['at_most'] else '>='} {row['must']:.2f}",
-                "ok" if row["met"] else f"short by {100 * row['short']:.0f}%",
+                ("ok" if row["met"] else f"short by {100 * row['short']:.0f}%")
+                + ("?" if row["noise"] > MOST_NOISE else ""),
                 f"{100 * row['noise']:.0f}%"]
         if baseline:
             old = before.get(row["row"])
@@ -363,7 +365,10 @@ def heading(result):
 
 def ending(result, baseline_name):
     short = [row for row in result["rows"] if not row["met"]]
-    lines = [f"{len(result['rows'])} rows, {len(short)} fall short"]
+    unsure = sum(row["noise"] > MOST_NOISE for row in result["rows"])
+    lines = [f"{len(result['rows'])} rows, {len(short)} fall short"
+             + (f"; {unsure} verdicts are uncertain (?): other programs kept the cores busy"
+                if unsure else "")]
     if baseline_name:
         lines.append(f"change: of the ratio, since {baseline_name}")
     lines += [f"not timed: {who}: {why}" for who, why in result["refusals"].items()]
@@ -376,7 +381,8 @@ cache`, and our time by the other's in `length`, `mask` and `bias`, where `must`
 is that of the fastest single call: enqueue and finish, or a call from Python. GFLOP/s counts 4 b h
 q k d, half of it where causal. The mask of `m` lets three quarters of the pairs be seen. `noise`
 is how far the middle turn was above the fastest, of the noisier party: where it is large, other
-programs kept the cores busy and the ratio is less certain."""
+programs kept the cores busy, a verdict bears a question mark, and the ratio may be far off; on
+such a machine go on with `--add` when it is quiet."""
 
 
 def dump(result):
