@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 CLANG = ["clang-19", "-w", "-x", "cl", "-Xclang", "-finclude-default-header", "-O3"]
-LIBCLC = pathlib.Path("/usr/lib/clc")
+LIBCLC = pathlib.Path(os.environ.get("LIBCLC", "/usr/lib/clc"))
 ROCM = pathlib.Path("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode")
 
 # Clang's library has exp2 and log for NVIDIA in software; that company's compiler has instructions.
