@@ -4,7 +4,6 @@
 #include "stored.h"
 
 #include <criterion/criterion.h>
-#include <criterion/logging.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,8 +154,8 @@ static cl_mem far_buffer(const device *d, const char *what, size_t bytes, bool s
     if (info.max_allocation_bytes >= bytes)
         buffer = clCreateBuffer(d->cl, CL_MEM_READ_WRITE, bytes, NULL, &error);
     if (!buffer && say)
-        cr_log_warn("past 2^31, %s: not run: it needs %zu MiB, the device gives %zu\n", what,
-                    bytes >> 20, (size_t)(info.max_allocation_bytes >> 20));
+        fprintf(stderr, "past 2^31, %s: not run: it needs %zu MiB, the device gives %zu\n", what,
+                bytes >> 20, (size_t)(info.max_allocation_bytes >> 20));
     return buffer;
 }
 
