@@ -322,7 +322,8 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
     for (int g = (int)get_group_id(1); g < batch * heads; g += (int)get_num_groups(1)) {
         const int b = g / heads;
         const int h = g % heads;
-        const rules_span span = RULES_SPAN_OF(b);
+        rules_span span;
+        RULES_SPAN_OF(&span, b);
         if (i0 >= span.queries)
             continue;
         __global const STORED(QUERY_TYPE) *q = query + query_offset + b * query_batch
@@ -352,7 +353,8 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
             tile->all_to = span.length;
             for (int r = 0; r < QUERIES; r++) {
                 const int i = min(i0 + n * QUERIES + r, span.queries - 1);
-                const rules_row row = RULES_OF(b, h, i);
+                rules_row row;
+                RULES_OF(&row, b, h, i);
                 ((__local int *)tile->first)[r] = row.first;
                 ((__local int *)tile->end)[r] = row.end;
                 ((__local int *)tile->diagonal)[r] = row.diagonal;
@@ -371,7 +373,11 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
         }
 
 #if USES_EACH
-        const each_rules each = { RULES_OF(b, h, 0), bias_row, mask_row, span.queries - 1 };
+        each_rules each;
+        RULES_OF(&each.first, b, h, 0);
+        each.bias_row = bias_row;
+        each.mask_row = mask_row;
+        each.last = span.queries - 1;
 #endif
         /* What stands at an excluded key, of weight 0, must not reach the output, but 0 * NaN is NaN.
          * That is rare: all is done once more, around the keys of weight 0, where it shows in the

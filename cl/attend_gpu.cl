@@ -377,7 +377,8 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
     for (int g = (int)get_group_id(1); g < batch * heads; g += (int)get_num_groups(1)) {
         const int b = g / heads;
         const int h = g % heads;
-        const rules_span span = RULES_SPAN_OF(b);
+        rules_span span;
+        RULES_SPAN_OF(&span, b);
         const int num_rows = min(ROWS, span.queries - i0);
         if (num_rows <= 0)
             continue;
@@ -390,7 +391,8 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
                                              + v0;
 
         for (int i = item; i < ROWS; i += GROUP) {
-            const rules_row row = RULES_OF(b, h, i0 + min(i, num_rows - 1));
+            rules_row row;
+            RULES_OF(&row, b, h, i0 + min(i, num_rows - 1));
             ((__local int *)first)[i] = row.first;
             ((__local int *)end)[i] = row.end;
         }
@@ -435,7 +437,8 @@ void attend_gpu_tile(ATTEND_PARAMETERS)
                     share_scores(rows, score, c, x, y);
                     barrier(CLK_LOCAL_MEM_FENCE);
                     for (int i = item % ROWS; i < ROWS; i += GROUP) {
-                        const rules_row row = RULES_OF(b, h, i0 + min(i, num_rows - 1));
+                        rules_row row;
+                        RULES_OF(&row, b, h, i0 + min(i, num_rows - 1));
                         rule((__local float *)rows + i, &row, j0, j0 + step, c, item / ROWS,
                              (GROUP + ROWS - 1) / ROWS);
                     }

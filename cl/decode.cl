@@ -218,7 +218,8 @@ void decode_part(__global float *parts, ulong parts_offset, ATTEND_PARAMETERS)
     for (int g = (int)get_group_id(1); g < batch * kv_heads; g += (int)get_num_groups(1)) {
         const int b = g / kv_heads;
         const int h0 = g % kv_heads * group;
-        const rules_span span = RULES_SPAN_OF(b);
+        rules_span span;
+        RULES_SPAN_OF(&span, b);
         const int rows = group * span.queries;
         if (rows == 0)
             continue;
@@ -234,7 +235,8 @@ void decode_part(__global float *parts, ulong parts_offset, ATTEND_PARAMETERS)
         for (int r = 0; r < PADDED_ROWS; r++) {
             const int i = min(r, rows - 1) % span.queries;
             const int h = h0 + min(r, rows - 1) / span.queries;
-            const rules_row row = RULES_OF(b, h, i);
+            rules_row row;
+            RULES_OF(&row, b, h, i);
             least = min(least, row.first);
             most = max(most, row.end);
             states[r].top = -INFINITY;
@@ -265,7 +267,8 @@ void decode_part(__global float *parts, ulong parts_offset, ATTEND_PARAMETERS)
                 for (int r = 0; r < TILE; r++) {
                     const int i = min(r0 + r, rows - 1) % span.queries;
                     const int h = h0 + min(r0 + r, rows - 1) / span.queries;
-                    const rules_row row = RULES_OF(b, h, i);
+                    rules_row row;
+                    RULES_OF(&row, b, h, i);
                     if (USES_EACH || k0 < row.first || k0 + count > row.end)
                         rule(s + r * BLOCK, &row, k0, count);
                     exponentiate(s + r * BLOCK, &states[r0 + r], out + r * VALUE_DIM, count);
@@ -305,7 +308,8 @@ void decode_merge(__global const float *parts, ulong parts_offset, int num_parts
 
     for (int g = (int)get_group_id(1); g < batch * kv_heads; g += (int)get_num_groups(1)) {
         const int b = g / kv_heads;
-        const rules_span span = RULES_SPAN_OF(b);
+        rules_span span;
+        RULES_SPAN_OF(&span, b);
         if (r >= group * span.queries)
             continue;
         __global const float *first = parts + parts_offset

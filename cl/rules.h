@@ -50,7 +50,9 @@ typedef struct rules_span {
     int length;             /* keys; no more than rows, but in a ring */
 } rules_span;
 
-static rules_span rules_span_of(int b, RULES_PARAMETERS)
+/* To a pointer, as rules_of, not returned: oclgrind cannot do what inlining makes of a struct that is
+ * returned. */
+static void rules_span_of(rules_span *to, int b, RULES_PARAMETERS)
 {
     rules_span span = { 0, query_len, 0, key_len, key_len };
     if (query_offsets) {
@@ -69,9 +71,9 @@ static rules_span rules_span_of(int b, RULES_PARAMETERS)
         /* A ring's count is kept away from the largest int, since kernels step past it. */
         span.length = (int)clamp(length, 0L, USES_RING ? 0x7ffdffffL : (long)span.rows);
     }
-    return span;
+    *to = span;
 }
-#define RULES_SPAN_OF(b) rules_span_of(b, RULES_ARGUMENTS)
+#define RULES_SPAN_OF(to, b) rules_span_of(to, b, RULES_ARGUMENTS)
 
 /* What the rules say of one query of one batch and head. */
 typedef struct rules_row {
@@ -84,10 +86,11 @@ typedef struct rules_row {
     float softcap;
 } rules_row;
 
-static rules_row rules_of(int b, int h, int i, RULES_PARAMETERS)
+static void rules_of(rules_row *to, int b, int h, int i, RULES_PARAMETERS)
 {
     rules_row row;
-    const rules_span span = RULES_SPAN_OF(b);
+    rules_span span;
+    RULES_SPAN_OF(&span, b);
     row.first = key_starts ? clamp(key_starts[key_starts_offset + b], 0, span.rows) : 0;
     if (USES_RING)
         row.first = max(0, span.length - key_len);
@@ -112,9 +115,9 @@ static rules_row rules_of(int b, int h, int i, RULES_PARAMETERS)
     row.bias_column = bias_column;
     row.mask_column = mask_column;
     row.softcap = softcap;
-    return row;
+    *to = row;
 }
-#define RULES_OF(b, h, i) rules_of(b, h, i, RULES_ARGUMENTS)
+#define RULES_OF(to, b, h, i) rules_of(to, b, h, i, RULES_ARGUMENTS)
 
 static float rules_cap(const rules_row *row, float score)
 {

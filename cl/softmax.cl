@@ -74,7 +74,8 @@ void softmax_rows(__global const float *scores, ulong scores_offset,
         const int i = (int)(r % query_len);
         const int h = (int)(r / query_len % heads);
         const int b = (int)(r / query_len / heads);
-        const rules_row row = RULES_OF(b, h, i);
+        rules_row row;
+        RULES_OF(&row, b, h, i);
         __global const float *s = scores + scores_offset + r * key_len;
         __global float *p = probs + probs_offset + r * key_len;
         if (SHOWS)
