@@ -1,4 +1,4 @@
-/* The arguments that the streaming kernels and decode share. */
+/* What the streaming kernels and decode share: their arguments, dropout, and how a row is finished. */
 #include "rules.h"
 #include "dropout.h"
 
@@ -20,3 +20,33 @@
         key_row, value, value_offset, value_batch, value_head, value_row, output, output_offset,   \
         output_batch, output_head, output_row, lse, lse_offset, lse_batch, lse_head, lse_row,      \
         batch, heads, group, scale, RULES_ARGUMENTS
+
+/* What a row's output, summed up at the maximum top, is multiplied by: 1 / sum, with a sink in the sum;
+ * 0 where nothing was summed up. *log_sum becomes the row's lse. sink: -INFINITY is none. */
+static float attend_divide(float *log_sum, float top, float sum, float sink)
+{
+    float scale_by = 1.0f;
+    if (sink != -INFINITY) {
+        const float joint = fmax(top, sink);
+        scale_by = top == -INFINITY ? 0.0f : exp(top - joint);
+        sum = sum * scale_by + exp(sink - joint);
+        top = joint;
+    }
+    *log_sum = sum == 0.0f ? -INFINITY : top + log(sum);
+    return sum == 0.0f ? 0.0f : scale_by / sum;
+}
+
+#if USES_DROPOUT
+/* Probs of keys k0 .. k0 + count - 1 of query i of batch and head g, `pitch` from one to the next: each
+ * becomes 0 or is scaled. */
+static void attend_drop(__local float *probs, int pitch, int g, int i, int k0, int count,
+                        RULES_PARAMETERS)
+{
+    for (int j = k0 & ~3; j < k0 + count; j += 4) {
+        uint words[4];
+        vstore4(dropout_words(g, i, j, dropout_low, dropout_high, dropout_offset), 0, words);
+        for (int n = max(k0 - j, 0); n < min(4, k0 + count - j); n++)
+            probs[(j + n - k0) * pitch] *= dropout_keep(words[n], dropout_threshold, dropout_scale);
+    }
+}
+#endif

@@ -282,24 +282,6 @@ static void rule(__local float8 *p, const tile_state *tile, const each_rules *ea
 }
 #endif
 
-#if USES_DROPOUT
-/* Keys k0 .. k0 + count - 1 of queries i0 and on of batch and head g: p becomes 0 or is scaled. */
-static void drop(__local float8 *p, int g, int i0, int k0, int count, RULES_PARAMETERS)
-{
-    for (int r = 0; r < QUERIES; r++) {
-        __local float *column = (__local float *)p + r;
-        for (int j = k0 & ~3; j < k0 + count; j += 4) {
-            uint words[4];
-            vstore4(dropout_words(g, i0 + r, j, dropout_low, dropout_high, dropout_offset), 0,
-                    words);
-            for (int n = max(k0 - j, 0); n < min(4, k0 + count - j); n++)
-                column[(j + n - k0) * QUERIES]
-                    *= dropout_keep(words[n], dropout_threshold, dropout_scale);
-        }
-    }
-}
-#endif
-
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void attend_cpu_rows(ATTEND_PARAMETERS)
 {
@@ -427,7 +409,9 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
                         exclude(p, tile, k0, count);
                     exponentiate(p, tile, count);
 #if USES_DROPOUT
-                    drop(p, g, i0 + n * QUERIES, k0, count, RULES_ARGUMENTS);
+                    for (int r = 0; r < QUERIES; r++)
+                        attend_drop((__local float *)p + r, QUERIES, g, i0 + n * QUERIES + r, k0,
+                                    count, RULES_ARGUMENTS);
 #endif
                     if (guarded)
                         weigh_block_guarded(tile->output, p, value_rows, value_stride, count);
@@ -443,25 +427,18 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
             const tile_state *tile = &tiles[n];
             for (int r = 0; r < min(QUERIES, span.queries - i0 - n * QUERIES); r++) {
                 const int i = span.query_row + i0 + n * QUERIES + r; /* the row in memory */
-                float top = ((__local float *)tile->top)[r];
-                float sum = ((__local float *)tile->sum)[r];
-                float scale_by = 1.0f;
-                if (sinks) {
-                    const float sink = sinks[sinks_offset + h];
-                    const float joint = fmax(top, sink);
-                    scale_by = top == -INFINITY ? 0.0f : exp(top - joint);
-                    sum = sum * scale_by + (sink == -INFINITY ? 0.0f : exp(sink - joint));
-                    top = joint;
-                }
-                scale_by = sum == 0.0f ? 0.0f : scale_by / sum;
+                float log_sum;
+                const float scale_by
+                    = attend_divide(&log_sum, ((__local float *)tile->top)[r],
+                                    ((__local float *)tile->sum)[r],
+                                    sinks ? sinks[sinks_offset + h] : -INFINITY);
                 __global STORED(OUTPUT_TYPE) *o = output + output_offset + b * output_batch
                                                   + h * output_head + i * output_row;
                 for (int d = 0; d < VALUE_DIM; d++)
                     STORE(OUTPUT_TYPE, ((__local float *)tile->output)[d * QUERIES + r] * scale_by,
                           o, d);
                 if (lse)
-                    lse[lse_offset + b * lse_batch + h * lse_head + i * lse_row]
-                        = sum == 0.0f ? -INFINITY : top + log(sum);
+                    lse[lse_offset + b * lse_batch + h * lse_head + i * lse_row] = log_sum;
             }
         }
     }

@@ -171,40 +171,20 @@ static void rule(__local float *s, const rules_row *row, int k0, int count)
     }
 }
 
-#if USES_DROPOUT
-/* Keys k0 .. k0 + count - 1 of query i of batch and head g: s becomes 0 or is scaled. */
-static void drop(__local float *s, int g, int i, int k0, int count, RULES_PARAMETERS)
-{
-    for (int j = k0 & ~3; j < k0 + count; j += 4) {
-        uint words[4];
-        vstore4(dropout_words(g, i, j, dropout_low, dropout_high, dropout_offset), 0, words);
-        for (int n = max(k0 - j, 0); n < min(4, k0 + count - j); n++)
-            s[j + n - k0] *= dropout_keep(words[n], dropout_threshold, dropout_scale);
-    }
-}
-#endif
-
 /* A row of the output, and its lse, from what all its keys make: sum and output, not yet divided, at
  * the maximum top. A sink joins the sum. */
 static void finish(__local const float *from, float top, float sum, int b, int h, int row,
                    ATTEND_PARAMETERS)
 {
-    float scale_by = 1.0f;
-    if (sinks) {
-        const float sink = sinks[sinks_offset + h];
-        const float joint = fmax(top, sink);
-        scale_by = top == -INFINITY ? 0.0f : exp(top - joint);
-        sum = sum * scale_by + (sink == -INFINITY ? 0.0f : exp(sink - joint));
-        top = joint;
-    }
-    scale_by = sum == 0.0f ? 0.0f : scale_by / sum;
+    float log_sum;
+    const float scale_by
+        = attend_divide(&log_sum, top, sum, sinks ? sinks[sinks_offset + h] : -INFINITY);
     __global STORED(OUTPUT_TYPE) *to = output + output_offset + b * output_batch + h * output_head
                                        + row * output_row;
     for (int d = 0; d < VALUE_DIM; d++)
         STORE(OUTPUT_TYPE, from[d] * scale_by, to, d);
     if (lse)
-        lse[lse_offset + b * lse_batch + h * lse_head + row * lse_row]
-            = sum == 0.0f ? -INFINITY : top + log(sum);
+        lse[lse_offset + b * lse_batch + h * lse_head + row * lse_row] = log_sum;
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -273,7 +253,7 @@ void decode_part(__global float *parts, ulong parts_offset, ATTEND_PARAMETERS)
                         rule(s + r * BLOCK, &row, k0, count);
                     exponentiate(s + r * BLOCK, &states[r0 + r], out + r * VALUE_DIM, count);
 #if USES_DROPOUT
-                    drop(s + r * BLOCK, b * heads + h, i, k0, count, RULES_ARGUMENTS);
+                    attend_drop(s + r * BLOCK, 1, b * heads + h, i, k0, count, RULES_ARGUMENTS);
 #endif
                 }
                 weigh_values(out, s, values + row0 * value_row, value_row, count);
