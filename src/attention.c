@@ -73,15 +73,12 @@ static mha_status choose(mha_attention *attention, const char *who)
  * cache, whose object takes a prompt first and is made for that. False: they are not. */
 static bool describe_few(const mha_attention *attention, mha_attention_desc *few)
 {
-    enum {
-        MOST = 8
-    };
     const mha_attention_desc *desc = &attention->desc;
     *few = *desc;
     if (!(desc->uses & MHA_USES_APPEND) || desc->path != MHA_PATH_DEFAULT ||
         attention->main.room == &mha_path_decode)
         return false;
-    for (few->query_len = MOST; few->query_len; few->query_len--) {
+    for (few->query_len = MHA_PATH_FEW_ROWS; few->query_len; few->query_len--) {
         mha_text unheard = { 0 };
         if (few->query_len < desc->query_len &&
             fits(&mha_path_decode, attention->context, few, &unheard))

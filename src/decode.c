@@ -21,10 +21,7 @@ enum {
     LEAST_SHARE = 128,  /* keys that are worth a part of their own */
     ITEMS_PER_UNIT = 4, /* work-items that keep a compute unit busy while others end */
     MOST_ROWS = 64,
-    /* By measurement on PoCL: above 8 rows the streaming path's lanes, which are queries, are full,
-     * and below 64 keys it has less to set up. */
-    FEW_ROWS = 8,
-    FEW_KEYS = 64
+    FEW_KEYS = 64 /* by measurement on PoCL: below, the streaming path has less to set up */
 };
 
 static size_t rows_of(const mha_attention_desc *desc)
@@ -101,11 +98,11 @@ static bool suits(const mha_context *context, const mha_attention_desc *desc, mh
                      desc->key_len, FEW_KEYS);
         return false;
     }
-    if (rows_of(desc) > FEW_ROWS) {
+    if (rows_of(desc) > MHA_PATH_FEW_ROWS) {
         mha_text_add(why_not,
                      "%zu queries of the heads of one key head are more than %d, so the "
                      "streaming path has its lanes full",
-                     rows_of(desc), FEW_ROWS);
+                     rows_of(desc), MHA_PATH_FEW_ROWS);
         return false;
     }
     return true;

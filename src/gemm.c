@@ -212,32 +212,10 @@ static mha_status launch_tile(mha_gemm_stage *gemm, mha_run *run, const char *st
                               const mha_gemm_launch_args *args)
 {
     const mha_gemm_shape *shape = &gemm->shape;
-    const bool ta = shape->transpose_a;
-    const bool tb = shape->transpose_b;
-    const mha_arg list[] = {
-        MHA_ARG_MEM(args->a.buffer),
-        MHA_ARG_SIZE(args->a.offset),
-        MHA_ARG_SIZE(args->a.batch),
-        MHA_ARG_SIZE(ta ? 1 : args->a.row),
-        MHA_ARG_SIZE(ta ? args->a.row : 1),
-        MHA_ARG_MEM(args->b.buffer),
-        MHA_ARG_SIZE(args->b.offset),
-        MHA_ARG_SIZE(args->b.batch),
-        MHA_ARG_SIZE(tb ? 1 : args->b.row),
-        MHA_ARG_SIZE(tb ? args->b.row : 1),
-        MHA_ARG_MEM(args->c.buffer),
-        MHA_ARG_SIZE(args->c.offset),
-        MHA_ARG_SIZE(args->c.batch),
-        MHA_ARG_SIZE(args->c.row),
-        MHA_ARG_MEM(shape->bias ? args->bias.buffer : NULL),
-        MHA_ARG_SIZE(args->bias.offset),
-        MHA_ARG_INT(args->batch),
-        MHA_ARG_INT(args->m),
-        MHA_ARG_INT(args->n),
-        MHA_ARG_INT(args->k),
-        MHA_ARG_FLOAT(shape->alpha),
-        MHA_ARG_FLOAT(shape->beta),
-    };
+    mha_arg list[MHA_PRODUCT_ARGS + 2];
+    mha_product_args(list, shape, args);
+    list[MHA_PRODUCT_ARGS] = (mha_arg)MHA_ARG_FLOAT(shape->alpha);
+    list[MHA_PRODUCT_ARGS + 1] = (mha_arg)MHA_ARG_FLOAT(shape->beta);
     const mha_grid grid = mha_grid_tiles(args->m, args->n, args->batch);
     return mha_run_launch(run, stage, &gemm->tile, list, sizeof list / sizeof list[0], &grid);
 }

@@ -95,34 +95,13 @@ static cpu_blocks choose_blocks(const mha_gemm_cpu_stage *gemm, const mha_contex
 mha_status mha_gemm_cpu_launch(const mha_gemm_cpu_stage *gemm, mha_run *run, const char *stage,
                                const mha_gemm_shape *shape, const mha_gemm_launch_args *args)
 {
-    const bool ta = shape->transpose_a, tb = shape->transpose_b;
     const cpu_blocks blocks = choose_blocks(gemm, run->context, args);
-    const mha_arg list[] = {
-        MHA_ARG_MEM(args->a.buffer),
-        MHA_ARG_SIZE(args->a.offset),
-        MHA_ARG_SIZE(args->a.batch),
-        MHA_ARG_SIZE(ta ? 1 : args->a.row),
-        MHA_ARG_SIZE(ta ? args->a.row : 1),
-        MHA_ARG_MEM(args->b.buffer),
-        MHA_ARG_SIZE(args->b.offset),
-        MHA_ARG_SIZE(args->b.batch),
-        MHA_ARG_SIZE(tb ? 1 : args->b.row),
-        MHA_ARG_SIZE(tb ? args->b.row : 1),
-        MHA_ARG_MEM(args->c.buffer),
-        MHA_ARG_SIZE(args->c.offset),
-        MHA_ARG_SIZE(args->c.batch),
-        MHA_ARG_SIZE(args->c.row),
-        MHA_ARG_MEM(shape->bias ? args->bias.buffer : NULL),
-        MHA_ARG_SIZE(args->bias.offset),
-        MHA_ARG_INT(args->batch),
-        MHA_ARG_INT(args->m),
-        MHA_ARG_INT(args->n),
-        MHA_ARG_INT(args->k),
-        MHA_ARG_INT(blocks.height),
-        MHA_ARG_INT(blocks.width),
-        MHA_ARG_FLOAT(shape->alpha),
-        MHA_ARG_FLOAT(shape->beta),
-    };
+    mha_arg list[MHA_PRODUCT_ARGS + 4];
+    mha_product_args(list, shape, args);
+    list[MHA_PRODUCT_ARGS] = (mha_arg)MHA_ARG_INT(blocks.height);
+    list[MHA_PRODUCT_ARGS + 1] = (mha_arg)MHA_ARG_INT(blocks.width);
+    list[MHA_PRODUCT_ARGS + 2] = (mha_arg)MHA_ARG_FLOAT(shape->alpha);
+    list[MHA_PRODUCT_ARGS + 3] = (mha_arg)MHA_ARG_FLOAT(shape->beta);
     const size_t parts = parts_of(args->m, blocks.height) * parts_of(args->n, blocks.width);
     const mha_grid grid = mha_grid_parts(parts, 1, args->batch);
     return mha_run_launch(run, stage, &gemm->multiply, list, sizeof list / sizeof list[0], &grid);

@@ -70,9 +70,6 @@ static mha_status resolve_widths(const mha_context *context, mha_layer_desc *des
     return MHA_OK;
 }
 
-static const uint64_t not_of_layer = MHA_USES_APPEND | MHA_USES_RING | MHA_USES_ROTARY |
-                                     MHA_USES_QUERY_OFFSETS | MHA_USES_KEY_OFFSETS;
-
 static mha_status resolve(mha_layer *layer, const mha_layer_desc *given)
 {
     const mha_context *context = layer->context;
@@ -82,7 +79,7 @@ static mha_status resolve(mha_layer *layer, const mha_layer_desc *given)
     if (desc->flags & ~known)
         return mha_log_fail(&context->log, MHA_UNSUPPORTED, "%s: flags has unknown bits: 0x%x",
                             create_who, desc->flags & ~known);
-    if (desc->attention.uses & not_of_layer)
+    if (desc->attention.uses & MHA_USES_OF_ATTENTION_ONLY)
         return mha_log_fail(
             &context->log, MHA_UNSUPPORTED,
             "%s: a layer has no cache, rotary positions or offsets in this version; "

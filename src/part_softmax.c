@@ -12,9 +12,6 @@ struct mha_softmax {
     mha_softmax_stage stage;
 };
 
-static const uint64_t not_of_softmax = MHA_USES_APPEND | MHA_USES_RING | MHA_USES_ROTARY |
-                                       MHA_USES_QUERY_OFFSETS | MHA_USES_KEY_OFFSETS;
-
 mha_status mha_softmax_create(mha_softmax **out, mha_context *context,
                               const mha_attention_desc *desc)
 {
@@ -47,7 +44,7 @@ mha_status mha_softmax_create(mha_softmax **out, mha_context *context,
         .softcap = desc->softcap,
         .dropout_p = desc->dropout_p,
     };
-    if (desc->uses & not_of_softmax)
+    if (desc->uses & MHA_USES_OF_ATTENTION_ONLY)
         status =
             mha_log_fail(&context->log, MHA_UNSUPPORTED,
                          "%s: caches, rotary positions and offsets are no part of a softmax", who);

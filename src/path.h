@@ -31,6 +31,11 @@ typedef struct mha_path_room {
     mha_status (*enqueue)(void *path, mha_run *run, const mha_bound *bound, size_t region);
 } mha_path_room;
 
+enum {
+    /* Query rows of a key head up to which decode suits. By measurement on PoCL: above them the
+     * streaming path's lanes, which are queries, are full. */
+    MHA_PATH_FEW_ROWS = 8
+};
 extern const mha_path_room mha_path_decode;
 extern const mha_path_room mha_path_streaming;
 extern const mha_path_room mha_path_composed;

@@ -31,4 +31,12 @@ typedef struct mha_gemm_launch_args {
     mha_operand bias; /* buffer and offset */
 } mha_gemm_launch_args;
 
+enum {
+    MHA_PRODUCT_ARGS = 20
+};
+/* The arguments that the library's kernels have in common, which come first: a, b and c with their
+ * strides, bias, batch, m, n, k. */
+void mha_product_args(mha_arg list[MHA_PRODUCT_ARGS], const mha_gemm_shape *shape,
+                      const mha_gemm_launch_args *args);
+
 #endif

@@ -1,0 +1,33 @@
+/* What a matrix product is launched with, as the kernels of gemm and gemm_cpu list it. */
+#include "product.h"
+
+#include <string.h>
+
+void mha_product_args(mha_arg list[MHA_PRODUCT_ARGS], const mha_gemm_shape *shape,
+                      const mha_gemm_launch_args *args)
+{
+    const bool ta = shape->transpose_a, tb = shape->transpose_b;
+    const mha_arg all[MHA_PRODUCT_ARGS] = {
+        MHA_ARG_MEM(args->a.buffer),
+        MHA_ARG_SIZE(args->a.offset),
+        MHA_ARG_SIZE(args->a.batch),
+        MHA_ARG_SIZE(ta ? 1 : args->a.row),
+        MHA_ARG_SIZE(ta ? args->a.row : 1),
+        MHA_ARG_MEM(args->b.buffer),
+        MHA_ARG_SIZE(args->b.offset),
+        MHA_ARG_SIZE(args->b.batch),
+        MHA_ARG_SIZE(tb ? 1 : args->b.row),
+        MHA_ARG_SIZE(tb ? args->b.row : 1),
+        MHA_ARG_MEM(args->c.buffer),
+        MHA_ARG_SIZE(args->c.offset),
+        MHA_ARG_SIZE(args->c.batch),
+        MHA_ARG_SIZE(args->c.row),
+        MHA_ARG_MEM(shape->bias ? args->bias.buffer : NULL),
+        MHA_ARG_SIZE(args->bias.offset),
+        MHA_ARG_INT(args->batch),
+        MHA_ARG_INT(args->m),
+        MHA_ARG_INT(args->n),
+        MHA_ARG_INT(args->k),
+    };
+    memcpy(list, all, sizeof all);
+}
