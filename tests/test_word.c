@@ -40,6 +40,7 @@ Test(word, options_of_an_attention)
     cr_assert_eq(desc->window_left, 16);
     cr_assert_eq(desc->window_right, 0);
     cr_assert_eq(desc->mask_broadcast, MHA_AXIS_HEADS | MHA_AXIS_QUERY);
+    cr_assert_eq(parsed.mask_share, 0.75f);
     cr_assert_eq(desc->bias_broadcast, MHA_AXIS_BATCH);
     cr_assert_eq(desc->softcap, 30);
     cr_assert_eq(desc->uses, MHA_USES_KEY_LENGTHS | MHA_USES_KEY_LENGTHS_PER_QUERY | MHA_USES_BIAS |
@@ -100,6 +101,28 @@ Test(word, sequences_dropout_and_scores)
         word[14] = (char)('0' + stage);
         cr_assert_eq((int)parse(word).desc.attention.scores_stage, stage);
     }
+}
+
+Test(word, masks)
+{
+    static const struct {
+        const char *word;
+        unsigned broadcast;
+        float share;
+    } cases[] = {
+        { "b1h8q7k9d64m", 0, 0.75f },
+        { "b1h8q7k9d64m0.5", 0, 0.5f },
+        { "b1h8q7k9d64mbk0.5c", MHA_AXIS_HEADS | MHA_AXIS_QUERY, 0.5f },
+        { "b1h8q7k9d64m0", 0, 0 },
+        { "layer-b1h8q7k9e64m0.25B", 0, 0.25f },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const problem parsed = parse(cases[i].word);
+        cr_expect_eq(parsed.desc.attention.uses & MHA_USES_MASK, MHA_USES_MASK);
+        cr_expect_eq(parsed.desc.attention.mask_broadcast, cases[i].broadcast, "%s", cases[i].word);
+        cr_expect_eq(parsed.mask_share, cases[i].share, "%s", cases[i].word);
+    }
+    cr_expect_eq(parse("b1h8q7k9d64a").mask_share, 0);
 }
 
 Test(word, a_layer)
@@ -172,6 +195,9 @@ Test(word, canonical)
         { "b1h1q1k1d1wr2wb", "b1h1q1k1d1wr2wb" },
         { "b1h1q1k1d1mbhqka", "b1h1q1k1d1ma" },
         { "b1h1q1k1d1mqwl0", "b1h1q1k1d1wl0mq" },
+        { "b1h1q1k1d1mq0.50a", "b1h1q1k1d1mq0.5a" },
+        { "b1h1q1k1d1m0.75", "b1h1q1k1d1m" },
+        { "b1h1q1k1d1m0p", "b1h1q1k1d1m0p" },
         { "b1h1q1k1d1s16777216", "b1h1q1k1d1s16777216" },
         { "b1h1q1k1d1tkf16tbf16nSAPwb", "b1h1q1k1d1wbPASntbf16tkf16" },
         { "b1h1q1k1d1tkf32tf16cb", "b1h1q1k1d1cbtf16tkf32" },
@@ -243,6 +269,9 @@ Test(word, refusals)
         { "b2h5q4k6d20w3", 12, "no option" },
         { "b2h5q4k6d20wl", 14, "needs a number" },
         { "b2h5q4k6d20mkb", 14, "no option" },
+        { "b2h5q4k6d20m1", 13, "below 1" },
+        { "b2h5q4k6d20mk0.", 16, "decimal" },
+        { "b2h5q4k6d20ahqk0.5", 16, "no option" },
         { "b2h5q4k6d20wb", 12, "neither" },
         { "b2h5q4k6d20wl3wbc", 15, "cb" },
         { "b2h5q4k6d20Swb", 13, "neither" },

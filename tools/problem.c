@@ -135,6 +135,7 @@ mha_status problem_open(problem_ready **out, mha_context *context, const problem
     self->is_layer = subject->is_layer;
     self->gemm_desc = subject->gemm;
     self->gemm_desc.by = options->gemm;
+    self->mask_share = subject->mask_share;
     self->key_length = subject->key_length;
     self->is_merged = subject->is_merged;
     self->is_scattered = subject->is_scattered;

@@ -74,6 +74,7 @@ typedef struct problem_ready {
     bool is_self;        /* of a layer: query, key and value are one tensor */
     mha_layer_desc desc; /* with the options, and no 0 that stands for a size */
     mha_gemm_desc gemm_desc;
+    float mask_share;  /* of the pairs that a mask lets be seen */
     size_t key_length; /* of each batch; 0: random ones */
     mha_context *context;
     mha_attention *attention; /* this */

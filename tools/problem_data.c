@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double mask_probability = 0.75;
-
 /* Weights of a size that keeps the deviation of what they are multiplied with. */
 static void fill_weight(float *data, size_t count, uint64_t seed, size_t rows)
 {
@@ -61,7 +59,7 @@ static void fill_slot(problem_ready *self, problem_slot slot, uint64_t seed)
         fill_floats(data, count, seed, FILL_NORMAL);
         break;
     case PROBLEM_MASK:
-        fill_mask(data, count, seed, mask_probability);
+        fill_mask(data, count, seed, (double)self->mask_share);
         break;
     case PROBLEM_LENGTHS:
         if (self->key_length) {

@@ -80,6 +80,7 @@ static bool read_share(parser *p, const word_part *part, float *share)
     if (*p->next != '0')
         return refuse(p, start, "%s needs a number below 1 after \"%s\", such as 0.1", part->name,
                       part->letters);
+    *share = 0;
     if (*++p->next != '.')
         return true;
     if (!is_digit(*++p->next))
@@ -144,6 +145,11 @@ static bool read_value(parser *p, const word_part *part)
             return false;
         p->out->desc.attention.softcap = (float)number;
         return true;
+    case PART_MASK:
+        broadcast = read_broadcast(p);
+        memcpy(field, &broadcast, sizeof broadcast);
+        p->out->mask_share = WORD_MASK_SHARE;
+        return !is_digit(*p->next) || read_share(p, part, &p->out->mask_share);
     case PART_SHARE:
         return read_share(p, part, &p->out->desc.attention.dropout_p);
     case PART_ROTARY:

@@ -13,10 +13,14 @@ typedef struct problem {
     bool is_cross;       /* of a layer: query, key and value are three tensors, not one */
     bool is_merged;      /* of an attention: its tensors are [batch][len][heads][dim] */
     bool is_scattered;   /* of a cache: the new keys join at random positions */
+    float mask_share;    /* with MHA_USES_MASK: of the pairs that it lets be seen */
     size_t key_length;   /* with MHA_USES_KEY_LENGTHS: of each batch; 0: random ones */
     mha_layer_desc desc; /* fields that the word leaves out are 0 */
     mha_gemm_desc gemm;
 } problem;
+
+/* problem.mask_share where the word says none. */
+#define WORD_MASK_SHARE 0.75f
 
 /* The grammar in words, some lines long. What --help prints; there is no other description. */
 extern const char word_grammar[];

@@ -104,6 +104,12 @@ static void print_value(printer *p, const word_part *part, const problem *subjec
         memcpy(&broadcast, field, sizeof broadcast);
         print_axes(p, broadcast);
         break;
+    case PART_MASK:
+        memcpy(&broadcast, field, sizeof broadcast);
+        print_axes(p, broadcast);
+        if (subject->mask_share != WORD_MASK_SHARE)
+            print_share(p, subject->mask_share);
+        break;
     case PART_CAUSAL:
         if (desc->diagonal == MHA_BOTTOM_RIGHT)
             print(p, "b");

@@ -36,7 +36,7 @@ const word_part word_parts[] = {
       .least = 1, .uses = MHA_USES_KEY_LENGTHS },
     { "L", "key lengths of each query", USES(MHA_USES_KEY_LENGTHS_PER_QUERY) },
     { "P", "key starts", USES(MHA_USES_KEY_STARTS) },
-    { "m", "a mask", .kind = PART_AXES, ATTENTION(mask_broadcast), .uses = MHA_USES_MASK },
+    { "m", "a mask", .kind = PART_MASK, ATTENTION(mask_broadcast), .uses = MHA_USES_MASK },
     { "a", "a bias", .kind = PART_AXES, ATTENTION(bias_broadcast), .uses = MHA_USES_BIAS },
     { "s", "the softcap", .kind = PART_SOFTCAP, .least = 1 },
     { "A", "ALiBi", USES(MHA_USES_ALIBI) },

@@ -16,6 +16,7 @@ typedef enum part_kind {
     PART_SOFTCAP,
     PART_SHARE,    /* of the dropout: 0, or a decimal below 1 */
     PART_AXES,     /* the axes that a mask or bias has, into an unsigned of the problem */
+    PART_MASK,     /* the same, and the share that is seen */
     PART_CAUSAL,   /* may be followed by "b" */
     PART_DIAGONAL, /* of a window */
     PART_ROTARY,   /* may be followed by the elements that are rotated, then by "i" */
