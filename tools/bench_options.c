@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "bench_options.h"
 
+#include "plot.h"
 #include "word.h"
 
 #include <errno.h>
@@ -32,7 +33,11 @@ static const char help[] =
     "  --min-time SECONDS       a run repeats the call for so long (0.02); 0: a run is one call\n"
     "  --runs N                 so many runs are made (9)\n"
     "  --seed N                 of the random data (1)\n"
+    "  --no-peak                leave out what the device can do at best, and the shares of it\n"
     "  --csv, --json            print one table, or one array, with nothing else\n"
+    "  --plot FILE              draw speed over length and a roofline: .png, .svg or .pdf, by\n"
+    "                           gnuplot; without a WORD: of b1h12..d64. Only times, unless\n"
+    "                           --verify and --speed are given\n"
     "  --verbose                print the library's messages; twice: all of them\n"
     "  --help, --version\n"
     "\n"
@@ -42,10 +47,18 @@ static const char help[] =
     "Both are of the fastest run. A stage's time is the shortest of several calls in a profiling\n"
     "queue. What a call writes is verified, a cache as well.\n"
     "\n"
+    "A share is of what the device can do at best, measured by kernels that do nothing else.\n"
+    "Of GFLOP/s: float32 multiplications with an addition, before the first problem and again\n"
+    "after each, the best so far. Of GB/s: calls that only read as many bytes as the problem has,\n"
+    "which may lie in caches. A problem with more GFLOP/s than the device is INVALID: then some\n"
+    "time is wrong, and no number of the run is to be trusted.\n"
+    "\n"
     "CSV has a column, JSON a key for each: problem, device, platform, type, key_value_type,\n"
     "path, tiling (cpu, gpu, or - where the path has none), min_ms, median_ms, gflops,\n"
-    "gbytes_per_s, max_error, error_limit, outcome (ok, WRONG, unverified, skipped, or why it\n"
-    "failed). JSON has stages (stage, what, ms) and explain too.\n"
+    "peak_gflops, peak_share, gbytes_per_s, peak_gbytes_per_s, bandwidth_share, max_error,\n"
+    "error_limit, outcome (ok, WRONG, INVALID, unverified, skipped, or why it failed). A share of\n"
+    "1 is the whole. JSON has explain and stages too (stage, what, ms, gflops, peak_share; the\n"
+    "last two are null for a stage that multiplies no matrices, or of which no time is known).\n"
     "\n";
 /* clang-format on */
 
@@ -134,6 +147,30 @@ static bool read_seed(const char *word, uint64_t *seed)
     return false;
 }
 
+static bool take_plot(bench_options *self, const char *file)
+{
+    self->plot = file;
+    if (plot_knows(file))
+        return true;
+    fprintf(stderr, "%s: --plot %s: the name does not end in .png, .svg or .pdf\n%s", bench_tool,
+            file, bench_usage);
+    return false;
+}
+
+/* A drawing is of times and of the roofs above them. */
+static bool settle(bench_options *self)
+{
+    if (!self->verify && !self->speed) {
+        self->speed = true;
+        self->verify = !self->plot;
+    }
+    if (!self->plot || (self->speed && !self->leaves_out_peak))
+        return true;
+    fprintf(stderr, "%s: --plot %s: not with %s\n%s", bench_tool, self->plot,
+            self->speed ? "--no-peak" : "--verify alone", bench_usage);
+    return false;
+}
+
 static void print_version(void)
 {
     const unsigned version = mha_version();
@@ -151,6 +188,8 @@ enum {
     GEMM,
     PROJECTION,
     EXPLAIN,
+    NO_PEAK,
+    PLOT,
     MIN_TIME,
     NUM_RUNS,
     SEED,
@@ -188,6 +227,11 @@ static bool take_option(bench_options *self, int option)
     case EXPLAIN:
         self->explain = true;
         return true;
+    case NO_PEAK:
+        self->leaves_out_peak = true;
+        return true;
+    case PLOT:
+        return take_plot(self, optarg);
     case MIN_TIME:
         return read_seconds(optarg, &self->min_seconds);
     case NUM_RUNS:
@@ -221,6 +265,8 @@ bool bench_read_options(bench_options *self, int argc, char **argv, int *exit_co
         { "gemm", required_argument, NULL, GEMM },
         { "projection", required_argument, NULL, PROJECTION },
         { "explain", no_argument, NULL, EXPLAIN },
+        { "no-peak", no_argument, NULL, NO_PEAK },
+        { "plot", required_argument, NULL, PLOT },
         { "min-time", required_argument, NULL, MIN_TIME },
         { "runs", required_argument, NULL, NUM_RUNS },
         { "seed", required_argument, NULL, SEED },
@@ -245,7 +291,8 @@ bool bench_read_options(bench_options *self, int argc, char **argv, int *exit_co
             return false;
         }
     }
-    if (!self->verify && !self->speed)
-        self->verify = self->speed = true;
-    return true;
+    if (settle(self))
+        return true;
+    *exit_code = BENCH_USAGE;
+    return false;
 }

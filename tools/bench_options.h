@@ -1,4 +1,5 @@
-/* What mha-bench is asked for. Between mha-bench.c and bench_options.c only. */
+/* What mha-bench is asked for. Between mha-bench.c, bench_options.c and
+ * bench_tasks.c only. */
 #ifndef MHA_TOOLS_BENCH_OPTIONS_H
 #define MHA_TOOLS_BENCH_OPTIONS_H
 
@@ -15,7 +16,8 @@ enum {
 typedef struct bench_options {
     const char *device;
     report_format format;
-    bool list_devices, verify, speed, explain;
+    const char *plot; /* a file, or NULL */
+    bool list_devices, verify, speed, explain, leaves_out_peak;
     int verbose;
     double min_seconds;
     size_t runs;

@@ -1,6 +1,8 @@
 /* What a problem's times are divided by. */
 #include "count.h"
 
+#include <string.h>
+
 /* Keys from `first` to before `end`. */
 typedef struct key_span {
     int64_t first, end;
@@ -31,36 +33,69 @@ static key_span seen_keys(const problem_ready *ready, size_t b, size_t i)
     return span;
 }
 
-/* Multiplications that go with an addition in the layer's projections of one batch. */
-static double projected_products(const mha_layer_desc *layer)
+/* Pairs of query and key in one head of all batches. */
+static double count_pairs(const problem_ready *ready)
 {
-    const mha_attention_desc *d = &layer->attention;
-    const double queries = (double)d->query_len;
-    const double keys = (double)d->key_len;
-    double products = queries * (double)layer->query_width * (double)(d->heads * d->head_dim);
-    products += keys * (double)layer->key_width * (double)(d->kv_heads * d->head_dim);
-    products += keys * (double)layer->value_width * (double)(d->kv_heads * d->value_dim);
-    if (!(layer->flags & MHA_LAYER_MERGED_OUTPUT))
-        products += queries * (double)(d->heads * d->value_dim) * (double)layer->output_width;
-    return products;
-}
-
-double count_flops(const problem_ready *ready)
-{
-    const mha_attention_desc *d = &ready->desc.attention;
-    const mha_gemm_desc *g = &ready->gemm_desc;
     double pairs = 0;
-    if (ready->is_gemm)
-        return 2 * (double)g->m * (double)g->n * (double)g->k;
-    for (size_t b = 0; b < d->batch; b++)
+    for (size_t b = 0; b < ready->desc.attention.batch; b++)
         for (size_t i = 0; i < problem_queries(ready, b); i++) {
             const key_span span = seen_keys(ready, b, i);
             pairs += (double)(span.end - span.first);
         }
-    double products = pairs * (double)d->heads * (double)(d->head_dim + d->value_dim);
-    if (ready->is_layer)
-        products += (double)d->batch * projected_products(&ready->desc);
-    return 2 * products;
+    return pairs;
+}
+
+/* Multiplications that go with an addition in a projection of a layer. */
+static double projected_products(const mha_layer_desc *layer, const char *stage)
+{
+    const mha_attention_desc *d = &layer->attention;
+    const bool has_output = !(layer->flags & MHA_LAYER_MERGED_OUTPUT);
+    const struct {
+        const char *stage;
+        size_t rows, in, out;
+    } list[] = {
+        { "project query", d->query_len, layer->query_width, d->heads * d->head_dim },
+        { "project key", d->key_len, layer->key_width, d->kv_heads * d->head_dim },
+        { "project value", d->key_len, layer->value_width, d->kv_heads * d->value_dim },
+        { "project output", has_output ? d->query_len : 0, d->heads * d->value_dim,
+          layer->output_width },
+    };
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+        if (!strcmp(stage, list[i].stage))
+            return (double)d->batch * (double)list[i].rows * (double)list[i].in *
+                   (double)list[i].out;
+    return 0;
+}
+
+/* The same in any stage. */
+static double stage_products(const problem_ready *ready, const char *stage)
+{
+    const mha_attention_desc *d = &ready->desc.attention;
+    const mha_gemm_desc *g = &ready->gemm_desc;
+    const bool attends = !strcmp(stage, "attend") || !strcmp(stage, "decode");
+    const bool scores = attends || !strcmp(stage, "scores");
+    const bool weighs = attends || !strcmp(stage, "probs value");
+    if (ready->is_gemm)
+        return strcmp(stage, "gemm") ? 0 : (double)g->m * (double)g->n * (double)g->k;
+    if (scores || weighs)
+        return count_pairs(ready) * (double)d->heads *
+               (double)((scores ? d->head_dim : 0) + (weighs ? d->value_dim : 0));
+    return ready->is_layer ? projected_products(&ready->desc, stage) : 0;
+}
+
+double count_stage_flops(const problem_ready *ready, const char *stage)
+{
+    return 2 * stage_products(ready, stage);
+}
+
+double count_flops(const problem_ready *ready)
+{
+    static const char *const stages[] = { "gemm",        "attend",        "project query",
+                                          "project key", "project value", "project output" };
+    double flops = 0;
+    for (size_t i = 0; i < sizeof stages / sizeof stages[0]; i++)
+        flops += count_stage_flops(ready, stages[i]);
+    return flops;
 }
 
 /* Keys of all batches that some query sees: from the first such one to the last. */

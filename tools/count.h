@@ -9,6 +9,10 @@
  * product in a projection or a gemm. */
 double count_flops(const problem_ready *ready);
 
+/* Those of them that a stage of this name (see mha_stage_fn) does, whatever the path: "attend" does
+ * what "scores" and "probs value" do together. 0: it does none. */
+double count_stage_flops(const problem_ready *ready, const char *stage);
+
 /* Bytes that any implementation moves: each input and output once; of an attention's keys and
  * values, those that a query of their batch sees, and of a cache the new rows as they come in and
  * as they are stored. */

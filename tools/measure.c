@@ -1,11 +1,12 @@
 /* How fast a problem runs: times and stages. */
-#define _POSIX_C_SOURCE 200809L
 #include "measure.h"
+
+#include "count.h"
+#include "os.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define PROFILED_CALLS 5
 
@@ -26,23 +27,16 @@ static mha_status run_once(const problem_ready *ready, cl_command_queue queue)
     return status ? status : finished;
 }
 
-static double now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
-
 /* One run: the time of a call among `calls` that are queued one behind the other. */
 static mha_status time_run(const problem_ready *ready, cl_command_queue queue, size_t calls,
                            double *call_ms)
 {
     mha_status status = MHA_OK;
-    const double start = now_ms();
+    const double start = os_now_ms();
     for (size_t i = 0; !status && i < calls; i++)
         status = problem_enqueue(ready, queue, NULL, NULL);
     const cl_int finished = clFinish(queue);
-    *call_ms = (now_ms() - start) / (double)calls;
+    *call_ms = (os_now_ms() - start) / (double)calls;
     return status ? status : finished;
 }
 
@@ -164,6 +158,18 @@ static mha_status keep_shortest(const stage_log *log, report_stage **stages, siz
     return status;
 }
 
+/* Commands of one step share its work evenly: they are the same product of several batches. */
+static void rate_stages(const problem_ready *ready, report_stage *stages, size_t num_stages)
+{
+    for (size_t i = 0; i < num_stages; i++) {
+        double commands = 0;
+        for (size_t k = 0; k < num_stages; k++)
+            commands += !strcmp(stages[i].stage, stages[k].stage);
+        stages[i].gflops =
+            count_stage_flops(ready, stages[i].stage) / commands / (stages[i].ms * 1e6);
+    }
+}
+
 mha_status measure_stages(const problem_ready *ready, report_stage **stages, size_t *num_stages)
 {
     stage_log log = { 0 };
@@ -182,6 +188,8 @@ mha_status measure_stages(const problem_ready *ready, report_stage **stages, siz
             status = keep_shortest(&log, stages, num_stages);
         forget_stages(&log);
     }
+    if (!status)
+        rate_stages(ready, *stages, *num_stages);
     clFinish(queue);
     clReleaseCommandQueue(queue);
     free(log.told);

@@ -14,8 +14,8 @@ typedef struct measure_time {
 mha_status measure_speed(const problem_ready *ready, double min_seconds, size_t runs,
                          measure_time *out);
 
-/* The shortest time of each stage out of several calls in a profiling queue. The caller frees
- * *stages, whose strings are static. */
+/* The shortest time of each stage out of several calls in a profiling queue, and its rate by that.
+ * The caller frees *stages, whose strings are static. */
 mha_status measure_stages(const problem_ready *ready, report_stage **stages, size_t *num_stages);
 
 #endif

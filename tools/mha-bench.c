@@ -1,84 +1,28 @@
 /* mha-bench: verifies and times problems on any device. */
-#define _POSIX_C_SOURCE 200809L
 #include "bench_options.h"
+#include "bench_tasks.h"
 #include "count.h"
 #include "device.h"
 #include "measure.h"
+#include "os.h"
+#include "plot.h"
+#include "roofline.h"
 #include "verify.h"
-#include "word.h"
 
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-/* Each kind of problem once: small enough for a CPU, and odd on purpose. 0: the library's path. */
-static const struct {
-    const char *word;
-    mha_path path;
-} sweep[] = {
-    { "b2h5q4k6d20l", 0 }, /* the article's attention */
-    { "b1h8q128k128d64", MHA_PATH_STREAMING },
-    { "b1h8q128k128d64", MHA_PATH_COMPOSED },
-    { "b1h8q128k128d64c", 0 },
-    { "b1h8q128k128d64ctf16", 0 },
-    { "b2h8q64k64d64ntbf16", 0 },
-    { "b4h8q1k256d64l", 0 }, /* decoding */
-    { "b4h8q1k256d64g2ltkf16", 0 },
-    { "b4h8q1k256d64g2cb+1@r", 0 }, /* with a cache */
-    { "b2h4q1k40d64cbwl30+1@Rtkf16", 0 },
-    { "b3h4q40k40d64cbV", 0 }, /* sequences end to end */
-    { "b2h4q40k40d64D0.1", 0 },
-    { "b2h4q60k100d64cbl", 0 },
-    { "b2h8q64k64d64g2c", 0 },
-    { "b2h3q17k33d15v31L", 0 },
-    { "b2h4q33k70d80cbPASe", 0 },
-    { "b2h4q48k65d32ahqkpe", 0 },
-    { "b2h4q48k65d32mbkcwl16s30", 0 },
-    { "layer-b2h5q4k6e100l", 0 }, /* the article's layer */
-    { "layer-b2h8q64k64e512BT", 0 },
-    { "gemm-m33n70k40", 0 },
-};
-
-/* One problem, and the path that it is for. */
-typedef struct task {
-    problem subject;
-    mha_path path;
-} task;
 
 typedef struct bench {
     bench_options asked;
     bool tells_progress;
-    task *tasks;
-    size_t num_tasks;
+    bench_tasks tasks;
+    roofline *limits; /* NULL: they are not asked for, or cannot be measured */
+    plot *drawing;    /* NULL: none is asked for */
+    size_t num_invalid;
 } bench;
 
 #define WORD_SIZE 256
-
-/* The words, or the sweep where there are none. */
-static bool read_words(bench *self, char **words, size_t count, int *exit_code)
-{
-    self->num_tasks = count ? count : sizeof sweep / sizeof sweep[0];
-    self->tasks = calloc(self->num_tasks, sizeof *self->tasks);
-    if (!self->tasks) {
-        fprintf(stderr, "%s: the host is out of memory\n", bench_tool);
-        *exit_code = BENCH_BAD;
-        return false;
-    }
-    self->tells_progress = self->num_tasks > 1 && isatty(STDERR_FILENO);
-    for (size_t i = 0; i < self->num_tasks; i++) {
-        char error[WORD_SIZE] = "";
-        task *const made = &self->tasks[i];
-        const mha_path asked = self->asked.problems.path;
-        made->path = count || asked ? asked : sweep[i].path;
-        if (!word_parse(count ? words[i] : sweep[i].word, &made->subject, error, sizeof error)) {
-            fprintf(stderr, "%s: %s\n%s", bench_tool, error, bench_usage);
-            *exit_code = BENCH_USAGE;
-            return false;
-        }
-    }
-    return true;
-}
 
 /* Copies NAME of the line "path NAME: ..." of an explanation. */
 static void find_path(const char *explanation, char *name, size_t size)
@@ -106,6 +50,40 @@ static const char *type_name(mha_type type)
     return type == MHA_FLOAT16 ? "float16" : type == MHA_BFLOAT16 ? "bfloat16" : "float32";
 }
 
+/* Where the result stands below the device's limits, which are measured again: a machine that was
+ * busy when it was done before may be quiet now. */
+static mha_status compare_with_limits(const bench *self, const problem_ready *ready,
+                                      report_result *result)
+{
+    if (!self->limits)
+        return MHA_OK;
+    mha_status status = roofline_measure(self->limits);
+    if (!status)
+        status = roofline_read_rate(self->limits, count_bytes(ready), &result->peak_gbytes_per_s);
+    result->has_peak = !status;
+    result->peak_gflops = roofline_best(self->limits).gflops;
+    return status;
+}
+
+/* Times, rates, stages, and what share of the possible they are. */
+static mha_status measure_all(const bench *self, const problem_ready *ready, report_result *result,
+                              report_stage **stages)
+{
+    measure_time found;
+    mha_status status = measure_speed(ready, self->asked.min_seconds, self->asked.runs, &found);
+    if (!status)
+        status = measure_stages(ready, stages, &result->num_stages);
+    if (status)
+        return status;
+    result->is_timed = true;
+    result->stages = *stages;
+    result->min_ms = found.min_ms;
+    result->median_ms = found.median_ms;
+    result->gflops = count_flops(ready) / (found.min_ms * 1e6);
+    result->gbytes_per_s = count_bytes(ready) / (found.min_ms * 1e6);
+    return compare_with_limits(self, ready, result);
+}
+
 /* The measurements that were asked for. *step says which one a failing status is of. */
 static mha_status measure(const bench *self, const problem_ready *ready, report_result *result,
                           report_stage **stages, const char **step)
@@ -120,23 +98,14 @@ static mha_status measure(const bench *self, const problem_ready *ready, report_
         result->error_limit = found.limit;
     }
     if (!status && self->asked.speed) {
-        measure_time found;
         *step = "timing";
-        status = measure_speed(ready, self->asked.min_seconds, self->asked.runs, &found);
-        if (!status)
-            status = measure_stages(ready, stages, &result->num_stages);
-        result->is_timed = !status;
-        result->stages = *stages;
-        result->min_ms = found.min_ms;
-        result->median_ms = found.median_ms;
-        result->gflops = count_flops(ready) / (found.min_ms * 1e6);
-        result->gbytes_per_s = count_bytes(ready) / (found.min_ms * 1e6);
+        status = measure_all(self, ready, result, stages);
     }
     return status;
 }
 
 /* Returns the exit code of this problem. */
-static int run_task(const bench *self, mha_context *context, const task *given, report *out)
+static int run_task(bench *self, mha_context *context, const bench_task *given, report *out)
 {
     char word[WORD_SIZE];
     char path[32] = "-";
@@ -177,6 +146,9 @@ static int run_task(const bench *self, mha_context *context, const task *given, 
                 mha_status_text(status));
         result.failure = mha_status_name(status);
     }
+    self->num_invalid += report_is_invalid(&result);
+    if (self->drawing && !status && result.is_timed)
+        plot_add(self->drawing, &given->subject, path, result.gflops, result.gbytes_per_s);
     const bool added = report_add(out, &result);
     if (!added)
         fprintf(stderr, "%s: %s: no memory for the result\n", bench_tool, word);
@@ -194,26 +166,77 @@ static void print_message(void *data, mha_log_level level, const char *text)
     fprintf(stderr, "%s%s: %s\n", self->tells_progress ? "\r\033[K" : "", bench_tool, text);
 }
 
-static size_t longest_word(const bench *self)
-{
-    size_t longest = 0;
-    for (size_t i = 0; i < self->num_tasks; i++) {
-        const size_t length = word_print(&self->tasks[i].subject, NULL, 0);
-        longest = length > longest ? length : longest;
-    }
-    return longest;
-}
-
-static int run_tasks(const bench *self, mha_context *context, report *out)
+static int run_tasks(bench *self, mha_context *context, report *out)
 {
     int exit_code = BENCH_GOOD;
-    for (size_t i = 0; i < self->num_tasks; i++) {
+    for (size_t i = 0; i < self->tasks.count; i++) {
         if (self->tells_progress)
-            fprintf(stderr, "%zu/%zu ", i + 1, self->num_tasks);
-        if (run_task(self, context, &self->tasks[i], out))
+            fprintf(stderr, "%zu/%zu ", i + 1, self->tasks.count);
+        if (run_task(self, context, &self->tasks.list[i], out))
             exit_code = BENCH_BAD;
     }
     return exit_code;
+}
+
+/* The limits, where times are asked for; without them there are times still. */
+static void open_limits(bench *self, const mha_context *context, FILE *out)
+{
+    if (!self->asked.speed || self->asked.leaves_out_peak)
+        return;
+    mha_status status = roofline_open(&self->limits, context);
+    if (!status)
+        status = roofline_measure(self->limits);
+    if (status) {
+        fprintf(stderr, "%s: what the device can do at best was not measured: %s, %s\n", bench_tool,
+                mha_status_name(status), mha_status_text(status));
+        roofline_close(&self->limits);
+        return;
+    }
+    const roofline_peaks peaks = roofline_best(self->limits);
+    fprintf(out, "at best: %.1f GFLOP/s, %.1f GB/s", peaks.gflops, peaks.gbytes_per_s);
+    if (peaks.cached_bytes > 0)
+        fprintf(out, ", of up to %.0f KiB %.1f GB/s", peaks.cached_bytes / 1024,
+                peaks.cached_gbytes_per_s);
+    fputc('\n', out);
+}
+
+/* What is to be said of the whole, and the drawing. */
+static int end(bench *self, const mha_device_info *info)
+{
+    if (self->num_invalid)
+        fprintf(stderr,
+                "%s: INVALID: %zu of the problems ran faster than the device's measured peak, so a "
+                "time or the peak is wrong\n",
+                bench_tool, self->num_invalid);
+    if (!self->drawing)
+        return BENCH_GOOD;
+    const roofline_peaks peaks = self->limits ? roofline_best(self->limits) : (roofline_peaks){ 0 };
+    char error[256];
+    if (plot_draw(self->drawing, info->name, &peaks, error, sizeof error))
+        return BENCH_GOOD;
+    fprintf(stderr, "%s: --plot %s: %s\n", bench_tool, self->asked.plot, error);
+    return BENCH_BAD;
+}
+
+static int run_in(bench *self, mha_context *context)
+{
+    FILE *const facts = self->asked.format == REPORT_TABLE ? stdout : stderr;
+    mha_device_info info;
+    if (mha_context_info(context, &info))
+        return BENCH_BAD;
+    device_print_line(facts, context);
+    open_limits(self, context, facts);
+    report *out = report_open(stdout, self->asked.format, info.name, info.platform_name,
+                              bench_longest_word(&self->tasks));
+    if (!out)
+        return BENCH_BAD;
+    int exit_code = run_tasks(self, context, out);
+    if (!report_close(&out)) {
+        fprintf(stderr, "%s: the results could not be written\n", bench_tool);
+        exit_code = BENCH_BAD;
+    }
+    const int ended = end(self, &info);
+    return exit_code ? exit_code : ended;
 }
 
 static int run(bench *self)
@@ -228,23 +251,24 @@ static int run(bench *self)
     mha_context *context = device_open_with(self->asked.device, &log);
     if (!context)
         return BENCH_BAD;
-    mha_device_info info;
-    report *out = NULL;
-    int exit_code = BENCH_BAD;
-    if (!mha_context_info(context, &info)) {
-        device_print_line(self->asked.format == REPORT_TABLE ? stdout : stderr, context);
-        out = report_open(stdout, self->asked.format, info.name, info.platform_name,
-                          longest_word(self));
-    }
-    if (out) {
-        exit_code = run_tasks(self, context, out);
-        if (!report_close(&out)) {
-            fprintf(stderr, "%s: the results could not be written\n", bench_tool);
-            exit_code = BENCH_BAD;
-        }
-    }
+    const int exit_code = run_in(self, context);
+    roofline_close(&self->limits);
     mha_context_destroy(&context);
     return exit_code;
+}
+
+/* Before anything is measured: what is in the way of drawing is said now. */
+static bool open_plot(bench *self, int *exit_code)
+{
+    char error[256];
+    if (!self->asked.plot)
+        return true;
+    self->drawing = plot_open(self->asked.plot, self->tasks.count, error, sizeof error);
+    if (self->drawing)
+        return true;
+    fprintf(stderr, "%s: --plot %s: %s\n", bench_tool, self->asked.plot, error);
+    *exit_code = BENCH_BAD;
+    return false;
 }
 
 int main(int argc, char **argv)
@@ -255,8 +279,13 @@ int main(int argc, char **argv)
         return exit_code;
     if (self.asked.list_devices)
         return device_list(bench_tool, stdout);
-    if (read_words(&self, argv + optind, (size_t)(argc - optind), &exit_code))
+    if (bench_read_tasks(&self.tasks, &self.asked, argv + optind, (size_t)(argc - optind),
+                         &exit_code) &&
+        open_plot(&self, &exit_code)) {
+        self.tells_progress = self.tasks.count > 1 && os_is_terminal(stderr);
         exit_code = run(&self);
-    free(self.tasks);
+    }
+    plot_close(&self.drawing);
+    free(self.tasks.list);
     return exit_code;
 }

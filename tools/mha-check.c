@@ -1,14 +1,13 @@
 /* mha-check: runs folders of conformance cases on a device and says which fail. */
-#define _POSIX_C_SOURCE 200809L
 #include "device.h"
 #include "folders.h"
 #include "ops.h"
+#include "os.h"
 
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char tool[] = "mha-check";
 
@@ -309,7 +308,7 @@ static int check_cases(const options *chosen, char **roots)
     run self = {
         .options = chosen,
         .setup = { .path = chosen->path, .tiling = chosen->tiling, .gemm = chosen->gemm },
-        .shows_progress = isatty(STDERR_FILENO),
+        .shows_progress = os_is_terminal(stderr),
     };
     folders list = { 0 };
     const bool searched = find_cases(&list, roots);

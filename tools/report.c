@@ -20,14 +20,27 @@ bool report_is_wrong(const report_result *result)
     return result->is_verified && !(result->max_error <= result->error_limit);
 }
 
+bool report_is_invalid(const report_result *result)
+{
+    return result->is_timed && result->has_peak && result->gflops > result->peak_gflops;
+}
+
+/* Whether a stage's rate means anything: some drivers' events tell of no time at all. */
+static bool has_rate(const report_result *result, const report_stage *stage)
+{
+    const bool is_possible = !result->has_peak || stage->gflops <= result->peak_gflops;
+    return isfinite(stage->gflops) && stage->gflops > 0 && is_possible;
+}
+
 /* One word for how it went. */
 static const char *outcome(const report_result *result)
 {
-    return result->is_skipped        ? "skipped"
-           : result->failure         ? result->failure
-           : report_is_wrong(result) ? "WRONG"
-           : result->is_verified     ? "ok"
-                                     : "unverified";
+    return result->is_skipped          ? "skipped"
+           : result->failure           ? result->failure
+           : report_is_wrong(result)   ? "WRONG"
+           : report_is_invalid(result) ? "INVALID"
+           : result->is_verified       ? "ok"
+                                       : "unverified";
 }
 
 static char *copy(const char *text)
@@ -40,11 +53,13 @@ static char *copy(const char *text)
 static void print_head(const report *self)
 {
     if (self->format == REPORT_TABLE)
-        fprintf(self->out, "%-*s  %-9s %10s %10s %9s %8s %10s %10s\n", self->problem_width,
-                "problem", "path", "min ms", "median ms", "GFLOP/s", "GB/s", "max error", "limit");
+        fprintf(self->out, "%-*s  %-9s %10s %10s %9s %6s %8s %6s %10s %10s\n", self->problem_width,
+                "problem", "path", "min ms", "median ms", "GFLOP/s", "share", "GB/s", "share",
+                "max error", "limit");
     if (self->format == REPORT_CSV)
         fprintf(self->out, "problem,device,platform,type,key_value_type,path,tiling,min_ms,"
-                           "median_ms,gflops,gbytes_per_s,max_error,error_limit,outcome\n");
+                           "median_ms,gflops,peak_gflops,peak_share,gbytes_per_s,"
+                           "peak_gbytes_per_s,bandwidth_share,max_error,error_limit,outcome\n");
 }
 
 report *report_open(FILE *out, report_format format, const char *device, const char *platform,
@@ -77,6 +92,21 @@ static void print_cell(FILE *out, int width, bool is_there, const char *format, 
     fprintf(out, " %*s", width, text);
 }
 
+static void print_share_cell(FILE *out, bool is_there, double part, double whole)
+{
+    print_cell(out, 6, is_there && whole > 0, "%.1f%%", 100 * part / whole);
+}
+
+static void print_stage(FILE *out, const report_result *result, const report_stage *stage)
+{
+    fprintf(out, "    %-18s  %-28s %10.4f ms", stage->stage, stage->what, stage->ms);
+    if (has_rate(result, stage)) {
+        print_cell(out, 9, true, "%.2f", stage->gflops);
+        print_share_cell(out, result->has_peak, stage->gflops, result->peak_gflops);
+    }
+    fputc('\n', out);
+}
+
 /* Each line of text, indented. */
 static void print_lines(FILE *out, const char *text)
 {
@@ -95,13 +125,14 @@ static void print_row(const report *self, const report_result *result)
     print_cell(out, 10, result->is_timed, "%.4f", result->min_ms);
     print_cell(out, 10, result->is_timed, "%.4f", result->median_ms);
     print_cell(out, 9, result->is_timed, "%.2f", result->gflops);
+    print_share_cell(out, result->has_peak, result->gflops, result->peak_gflops);
     print_cell(out, 8, result->is_timed, "%.2f", result->gbytes_per_s);
+    print_share_cell(out, result->has_peak, result->gbytes_per_s, result->peak_gbytes_per_s);
     print_cell(out, 10, result->is_verified, "%.1e", result->max_error);
     print_cell(out, 10, result->is_verified, "%.1e", result->error_limit);
     fprintf(out, "  %s\n", outcome(result));
     for (size_t i = 0; i < result->num_stages; i++)
-        fprintf(out, "    %-18s  %-28s %10.4f ms\n", result->stages[i].stage,
-                result->stages[i].what, result->stages[i].ms);
+        print_stage(out, result, &result->stages[i]);
     if (result->explain)
         print_lines(out, result->explain);
     fflush(out);
@@ -137,7 +168,11 @@ static void print_csv(const report *self, const report_result *result)
     print_field(out, result->is_timed, result->min_ms);
     print_field(out, result->is_timed, result->median_ms);
     print_field(out, result->is_timed, result->gflops);
+    print_field(out, result->has_peak, result->peak_gflops);
+    print_field(out, result->has_peak, result->gflops / result->peak_gflops);
     print_field(out, result->is_timed, result->gbytes_per_s);
+    print_field(out, result->has_peak, result->peak_gbytes_per_s);
+    print_field(out, result->has_peak, result->gbytes_per_s / result->peak_gbytes_per_s);
     print_field(out, result->is_verified, result->max_error);
     print_field(out, result->is_verified, result->error_limit);
     fprintf(out, "%s\n", outcome(result));
@@ -155,8 +190,12 @@ static json_t *json_stages(const report_result *result)
     json_t *stages = json_array();
     for (size_t i = 0; i < result->num_stages; i++) {
         const report_stage *stage = &result->stages[i];
-        json_array_append_new(stages, json_pack("{s:s, s:s, s:f}", "stage", stage->stage, "what",
-                                                stage->what, "ms", stage->ms));
+        const bool is_known = has_rate(result, stage), has_share = is_known && result->has_peak;
+        json_array_append_new(
+            stages,
+            json_pack("{s:s, s:s, s:f, s:o, s:o}", "stage", stage->stage, "what", stage->what, "ms",
+                      stage->ms, "gflops", json_number(is_known, stage->gflops), "peak_share",
+                      json_number(has_share, stage->gflops / result->peak_gflops)));
     }
     return stages;
 }
@@ -178,7 +217,12 @@ static bool add_json(const report *self, const report_result *result)
         { "min_ms", json_number(result->is_timed, result->min_ms) },
         { "median_ms", json_number(result->is_timed, result->median_ms) },
         { "gflops", json_number(result->is_timed, result->gflops) },
+        { "peak_gflops", json_number(result->has_peak, result->peak_gflops) },
+        { "peak_share", json_number(result->has_peak, result->gflops / result->peak_gflops) },
         { "gbytes_per_s", json_number(result->is_timed, result->gbytes_per_s) },
+        { "peak_gbytes_per_s", json_number(result->has_peak, result->peak_gbytes_per_s) },
+        { "bandwidth_share",
+          json_number(result->has_peak, result->gbytes_per_s / result->peak_gbytes_per_s) },
         { "max_error", json_number(result->is_verified, result->max_error) },
         { "error_limit", json_number(result->is_verified, result->error_limit) },
         { "stages", json_stages(result) },

@@ -17,6 +17,7 @@ typedef struct report_stage {
     const char *stage; /* "project query" */
     const char *what;  /* the kernel or routine that did it */
     double ms;
+    double gflops; /* GFLOP/s; 0 or no finite number: not known */
 } report_stage;
 
 /* All strings are the caller's and live during report_add only. */
@@ -32,6 +33,9 @@ typedef struct report_result {
     double min_ms, median_ms;
     double gflops;       /* GFLOP/s of the fastest run */
     double gbytes_per_s; /* likewise */
+    bool has_peak;       /* of what is timed: what the device can do counts */
+    double peak_gflops;
+    double peak_gbytes_per_s; /* of calls that only read as many bytes */
     const report_stage *stages;
     size_t num_stages;
     bool is_verified; /* the errors count */
@@ -55,5 +59,8 @@ bool report_close(report **self);
 
 /* A verified result whose error is beyond its limit. */
 bool report_is_wrong(const report_result *result);
+
+/* A result that was faster than the device can be, so that some time is wrong. */
+bool report_is_invalid(const report_result *result);
 
 #endif
