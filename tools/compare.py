@@ -19,16 +19,18 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "doc" / "results"
 OURS, TORCH, RUNTIME, BEST = "libmha", "PyTorch", "ONNX Runtime", "best peer"
-PEERS = (TORCH, RUNTIME, BEST)
+CLBLAST, PEAK = "CLBlast", "peak"
+PEERS = (TORCH, RUNTIME, BEST)  # of tools/peers.py
+PARTIES = (*PEERS, CLBLAST)  # those whose time of the same problem a row is beside
 MOST_CALLS = 2000  # in a turn
 MOST_NOISE = 0.3  # above it a verdict bears a question mark
 
 
 class Row:
-    """A problem, whom or what it is compared with, and the ratio that is wanted."""
+    """A problem, whom or what it is compared with, the ratio that must be and the one aimed at."""
 
-    def __init__(self, room, word, beside, must, at_most=False):
-        self.room, self.word, self.beside, self.must = room, word, beside, must
+    def __init__(self, room, word, beside, must, aim=None, at_most=False):
+        self.room, self.word, self.beside, self.must, self.aim = room, word, beside, must, aim
         self.at_most = at_most  # our time by the other's, not the other's by ours
         self.name = f"{room} {word} / {beside}"
 
@@ -36,7 +38,8 @@ class Row:
         if self.at_most:
             return ours_ms / other_ms
         # Of one problem the quotient of times; of two, that of operations in a time.
-        work = 1.0 if self.beside in PEERS else flops(self.word) / flops(self.beside)
+        is_same = self.beside in (*PARTIES, PEAK)
+        work = 1.0 if is_same else flops(self.word) / flops(self.beside)
         return work * other_ms / ours_ms
 
     def is_met(self, ratio):
@@ -50,7 +53,7 @@ def list_rows():
     rows = []
 
     def add(room, word, *wanted, **options):
-        rows.extend(Row(room, word, beside, must, **options) for beside, must in wanted)
+        rows.extend(Row(room, word, *beside, **options) for beside in wanted)
 
     for dim in (64, 128):
         for length in (512, 1024, 2048, 4096):
@@ -64,7 +67,7 @@ def list_rows():
     for dim in (32, 40, 80, 96, 256):
         add("head dim", f"b1h12q1024k1024d{dim}", (base, 0.8))
     add("length", base + "l1023", (base, 1.05), at_most=True)
-    add("mask", base + "m", (base, 1.15), at_most=True)
+    add("mask", base + "m0.5", (base, 1.15), at_most=True)
     add("bias", base + "ahqk", (base, 1.25), at_most=True)
     for heads in (8, 32):
         add("decode", f"b1h{heads}q1k4096d128", (TORCH, 1.8), (RUNTIME, 1.5))
@@ -74,7 +77,12 @@ def list_rows():
     add("tiny", "b2h5q4k6d20", (TORCH, 2.0), (RUNTIME, 0.9))
     for sizes in ((128, 768, 768), (512, 768, 768), (2048, 768, 768), (512, 2304, 768),
                   (1024, 1024, 1024)):
-        add("gemm", "gemm-m{}n{}k{}".format(*sizes), (TORCH, 1.0))
+        clblast = [(CLBLAST, 8.0, 11.0)] if sizes[0] >= 1024 else []
+        add("gemm", "gemm-m{}n{}k{}".format(*sizes), (TORCH, 1.0), *clblast)
+    for heads, length in ((12, 1024), (12, 2048), (8, 4096)):
+        add("share of peak", f"b1h{heads}q{length}k{length}d64", (PEAK, 0.75, 0.85))
+    for sizes in ((512, 768, 768), (2048, 768, 768), (1024, 1024, 1024)):
+        add("share of peak", "gemm-m{}n{}k{}".format(*sizes), (PEAK, 0.80, 0.92))
     for heads, width in ((8, 512), (12, 768)):
         for batch, length in ((1, 128), (1, 512), (8, 128), (8, 512)):
             must = {(1, 512): 1.10, (8, 512): 1.3}.get((batch, length), 1.05)
@@ -90,6 +98,11 @@ def flops(word):
     batch, heads, queries, keys, dim = map(
         int, re.match(r"b(\d+)h(\d+)q(\d+)k(\d+)d(\d+)", word).groups())
     return 4.0 * batch * heads * queries * keys * dim
+
+
+def count_flops(word):
+    """The same, half of it where causal."""
+    return flops(word) / (2 if word.endswith("c") else 1)
 
 
 class Peers:
@@ -125,14 +138,17 @@ class Bench:
     def __init__(self, path, options):
         self.command = [path, "--speed", "--csv", "--min-time", "0", *options]
         self.device = None
+        self.peaks = []  # GFLOP/s of the device at its best, as often as they were measured
 
-    def time(self, word, repeats):
-        done = subprocess.run([*self.command, "--runs", str(repeats), word], text=True,
+    def time(self, word, repeats, *options):
+        done = subprocess.run([*self.command, *options, "--runs", str(repeats), word], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
         if done.returncode:
             sys.exit(f"compare: mha-bench {word}: {done.stderr.strip() or 'failed'}")
         result = next(csv.DictReader(done.stdout.splitlines()))
         self.device = f"{result['device']} ({result['platform']})"
+        if result["peak_gflops"]:
+            self.peaks.append(round(float(result["peak_gflops"]), 1))
         return float(result["min_ms"])
 
 
@@ -158,7 +174,8 @@ class Times:
 
     def best(self, room, word, party):
         """(milliseconds, who): of a family of peers, the fastest. None where nothing was timed."""
-        fits = {OURS: lambda name: name == OURS, BEST: lambda name: name != OURS}.get(
+        fits = {OURS: lambda name: name == OURS,
+                BEST: lambda name: name not in (OURS, CLBLAST)}.get(
             party, lambda name: name.startswith(party))
         found = [(min(ms), name) for (r, w, name), ms in self.turns.items()
                  if (r, w) == (room, word) and fits(name)]
@@ -171,13 +188,14 @@ class Times:
 
 
 def plan(rows):
-    """[(room, word, its peers)] in an order that keeps what is compared side by side."""
+    """[(room, word, who else is timed)] in an order that keeps what is compared side by side."""
     turns = {}
     for row in rows:
-        if row.beside not in PEERS:
+        if row.beside not in (*PARTIES, PEAK):
             turns.setdefault((row.room, row.beside), set())
         turns.setdefault((row.room, row.word), set()).update(
-            {BEST: [TORCH, RUNTIME], TORCH: [TORCH], RUNTIME: [TORCH, RUNTIME]}.get(row.beside, []))
+            {BEST: [TORCH, RUNTIME], TORCH: [TORCH], RUNTIME: [TORCH, RUNTIME],
+             CLBLAST: [CLBLAST], PEAK: [PEAK]}.get(row.beside, []))
     return [(room, word, sorted(peers)) for (room, word), peers in turns.items()]
 
 
@@ -189,12 +207,20 @@ def calls_for(times, turn, seconds):
 
 def run_turn(bench, peers, times, turn, round_number, seconds):
     room, word, wanted = turn
+    named = [name for name in wanted if name in PEERS]
 
     def run_ours():
-        times.add(room, word, OURS, bench.time(word, calls_for(times, turn, seconds)))
+        # The peak takes a second or two: it is measured around the problems that are beside it.
+        options = [] if PEAK in wanted else ["--no-peak"]
+        times.add(room, word, OURS, bench.time(word, calls_for(times, turn, seconds), *options))
+
+    def run_clblast():
+        known = times.best(room, word, CLBLAST)
+        repeats = max(3, min(MOST_CALLS, int(seconds * 1e3 / known[0]))) if known else 3
+        times.add(room, word, CLBLAST, bench.time(word, repeats, "--no-peak", "--gemm", "clblast"))
 
     def run_peers():
-        refusals = peers.ask("open", word=word, peers=wanted)
+        refusals = peers.ask("open", word=word, peers=named)
         for name, refusal in refusals.items():
             if refusal:
                 times.refusals[f"{name}, {word}"] = refusal
@@ -202,7 +228,8 @@ def run_turn(bench, peers, times, turn, round_number, seconds):
             times.add(room, word, name, peers.ask("time", peer=name, seconds=seconds)["ms"])
         peers.ask("close")  # and with it the threads that would wait busily beside us
 
-    parties = [run_ours, run_peers] if wanted else [run_ours]
+    parties = [run_ours, *([run_clblast] if CLBLAST in wanted else []),
+               *([run_peers] if named else [])]
     for party in reversed(parties) if round_number % 2 else parties:
         party()
 
@@ -228,29 +255,50 @@ def measure(bench, peers, rows, times, args):
     return loads
 
 
-def judge(row, times):
+def find_other(row, times, peak):
+    """(milliseconds, party, its problem) of what a row is beside, or None. The time of the peak is
+    what the row's problem would take at it, so that the share is a ratio like others."""
+    if row.beside == PEAK:
+        return (count_flops(row.word) / peak / 1e6, PEAK, row.word) if peak else None
+    word, party = (row.word, row.beside) if row.beside in PARTIES else (row.beside, OURS)
+    found = times.best(row.room, word, party)
+    return (*found, word) if found else None
+
+
+def judge(row, times, peak):
     """A row as the JSON file has it, or None where a party was not timed."""
-    ours = times.best(row.room, row.word, OURS)
-    if row.beside in PEERS:
-        other, word, party = times.best(row.room, row.word, row.beside), row.word, row.beside
-    else:
-        other, word, party = times.best(row.room, row.beside, OURS), row.beside, OURS
+    ours, other = times.best(row.room, row.word, OURS), find_other(row, times, peak)
     if not ours or not other:
         return None
-    party = other[1]
+    party, word = other[1:]
     ratio = row.ratio(ours[0], other[0])
+    noises = [times.noise(row.room, row.word, OURS)]
+    if party != PEAK:
+        noises.append(times.noise(row.room, word, party))
     return {
         "row": row.name, "room": row.room, "word": row.word, "beside": row.beside,
-        "ours_ms": round(ours[0], 5), "other": party if row.beside in PEERS else word,
-        "other_ms": round(other[0], 5), "ratio": round(ratio, 3), "must": row.must,
+        "ours_ms": round(ours[0], 5), "other": word if party == OURS else party,
+        "other_ms": round(other[0], 5), "ratio": round(ratio, 3), "must": row.must, "aim": row.aim,
         "at_most": row.at_most, "met": row.is_met(round(ratio, 3)),
         "short": round(max(0.0, row.shortfall(ratio)), 3),
         "ours_gflops": None if row.room == "layer" else round(
-            flops(row.word) / (2 if row.room == "causal" else 1) / ours[0] / 1e6, 1),
-        "noise": round(max(times.noise(row.room, row.word, OURS),
-                           times.noise(row.room, word, party)), 3),
+            count_flops(row.word) / ours[0] / 1e6, 1),
+        "noise": round(max(noises), 3),
         "turns": len(times.turns[row.room, row.word, OURS]),
     }
+
+
+PLAIN = re.compile(r"b\d+h\d+q\d+k\d+d\d+(tkf16|c)?$|gemm-")  # words that count_flops knows
+
+
+def list_invalid(times, peak):
+    """Who was faster than the peak, so that some time is wrong."""
+    found = []
+    for (room, word, party), turns in times.turns.items() if peak else ():
+        gflops = count_flops(word) / min(turns) / 1e6 if PLAIN.match(word) else 0
+        if gflops > peak:
+            found.append(f"{party}, {room} {word}: {gflops:.1f} GFLOP/s")
+    return found
 
 
 def cpu_facts():
@@ -307,8 +355,8 @@ def find_baseline(args, result):
     return max(found, key=lambda one: one[:2])[1:] if found else (None, None)
 
 
-def take_earlier(path, result, times):
-    """Lets the turns of an earlier run of the same thing on the same machine count."""
+def take_earlier(path, result, times, bench):
+    """Lets the turns and peaks of an earlier run of the same thing on the same machine count."""
     earlier = read_result(path)
     for fact in ("cpu", "cpu_kind", "threads", "versions", "commit"):
         if earlier[fact] != result[fact]:
@@ -316,6 +364,7 @@ def take_earlier(path, result, times):
                      f"not {result[fact]}")
     times.take(earlier["times"])
     result["loads"] = earlier["loads"]
+    bench.peaks += earlier.get("peaks", [])
 
 
 def format_ms(ms):
@@ -323,7 +372,8 @@ def format_ms(ms):
 
 
 def table(result, baseline):
-    head = ["problem", "libmha ms", "GFLOP/s", "beside", "its ms", "ratio", "must", "", "noise"]
+    head = ["problem", "libmha ms", "GFLOP/s", "beside", "its ms", "ratio", "must", "aim", "",
+            "noise"]
     before = {row["row"]: row for row in baseline["rows"]} if baseline else {}
     if baseline:
         head.append("change")
@@ -337,6 +387,7 @@ def table(result, baseline):
                 ("best: " if row["beside"] == BEST else "") + row["other"],
                 format_ms(row["other_ms"]), f"{row['ratio']:.2f}",
                 f"{'<=' if row['at_most'] else '>='} {row['must']:.2f}",
+                f"{row['aim']:.2f}" if row["aim"] else "",
                 ("ok" if row["met"] else f"short by {100 * row['short']:.0f}%")
                 + ("?" if row["noise"] > MOST_NOISE else ""),
                 f"{100 * row['noise']:.0f}%"]
@@ -345,7 +396,7 @@ def table(result, baseline):
             line.append(f"{100 * (row['ratio'] / old['ratio'] - 1):+.0f}%" if old else "new")
         lines.append(line)
     widths = [max(len(line[i]) for line in lines if i < len(line) > 1) for i in range(len(head))]
-    left = (0, 3, 7)
+    left = (0, 3, 8)
     return "\n".join("  ".join(
         cell.ljust(widths[i]) if i in left else cell.rjust(widths[i])
         for i, cell in enumerate(line)).rstrip() for line in lines)
@@ -355,7 +406,8 @@ def heading(result):
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     commit = f" at {result['commit']}" if result["commit"] else ""
     turns = sorted(row["turns"] for row in result["rows"])
-    return (f"libmha{commit} on {result['device']}\n"
+    peak = f"; at its best {result['peak_gflops']:.1f} GFLOP/s" if result["peak_gflops"] else ""
+    return (f"libmha{commit} on {result['device']}{peak}\n"
             f"{versions}\n"
             f"{result['cpu']} ({result['cpu_kind']}), {result['threads']} threads each, "
             f"{result['date']}, {turns[0]} to {turns[-1]} turns of each party\n"
@@ -366,9 +418,11 @@ def heading(result):
 def ending(result, baseline_name):
     short = [row for row in result["rows"] if not row["met"]]
     unsure = sum(row["noise"] > MOST_NOISE for row in result["rows"])
-    lines = [f"{len(result['rows'])} rows, {len(short)} fall short"
-             + (f"; {unsure} verdicts are uncertain (?): other programs kept the cores busy"
-                if unsure else "")]
+    lines = [f"INVALID: faster than the device at its best, so a time or the peak is wrong: {who}"
+             for who in result["invalid"]]
+    lines += [f"{len(result['rows'])} rows, {len(short)} fall short"
+              + (f"; {unsure} verdicts are uncertain (?): other programs kept the cores busy"
+                 if unsure else "")]
     if baseline_name:
         lines.append(f"change: of the ratio, since {baseline_name}")
     lines += [f"not timed: {who}: {why}" for who, why in result["refusals"].items()]
@@ -377,12 +431,15 @@ def ending(result, baseline_name):
 
 LEGEND = """A ratio is the other's time by libmha's: above 1 libmha is faster. Where the other is a
 problem of libmha's own it is GFLOP/s by GFLOP/s in `head dim`, the other's time by ours in `half
-cache`, and our time by the other's in `length`, `mask` and `bias`, where `must` says `<=`. A time
-is that of the fastest single call: enqueue and finish, or a call from Python. GFLOP/s counts 4 b h
-q k d, half of it where causal. The mask of `m` lets three quarters of the pairs be seen. `noise`
-is how far the middle turn was above the fastest, of the noisier party: where it is large, other
-programs kept the cores busy, a verdict bears a question mark, and the ratio may be far off; on
-such a machine go on with `--add` when it is quiet."""
+cache`, and our time by the other's in `length`, `mask` and `bias`, where `must` says `<=`. In
+`share of peak` it is libmha's GFLOP/s by the device's best: of small kernels that only multiply and
+add, measured around each of these problems in each round, the fastest. Who is faster than that
+makes the run invalid. CLBlast is as it comes, called by mha-bench --gemm clblast. A time is that of
+the fastest single call: enqueue and finish, or a call from Python. GFLOP/s counts 4 b h q k d, half
+of it where causal. The mask of `m0.5` lets half of the pairs be seen. `must` is what a ratio must
+be, `aim` what it shall become. `noise` is how far the middle turn was above the fastest, of the
+noisier party: where it is large, other programs kept the cores busy, a verdict bears a question
+mark, and the ratio may be far off; on such a machine go on with `--add` when it is quiet."""
 
 
 def dump(result):
@@ -491,11 +548,13 @@ def main():
     result["loads"] = []
     times = Times()
     if args.add and os.path.exists(args.out):
-        take_earlier(args.out, result, times)
+        take_earlier(args.out, result, times, bench)
     result["loads"] += measure(bench, peers, rows, times, args)
     peers.close()
-    result.update(device=bench.device, refusals=times.refusals,
-                  rows=[one for row in list_rows() if (one := judge(row, times))],
+    peak = max(bench.peaks, default=None)
+    result.update(device=bench.device, refusals=times.refusals, peak_gflops=peak,
+                  peaks=bench.peaks, invalid=list_invalid(times, peak),
+                  rows=[one for row in list_rows() if (one := judge(row, times, peak))],
                   times=times.listed())
     if not result["rows"]:
         sys.exit("compare: no row is complete")
