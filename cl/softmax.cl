@@ -12,36 +12,7 @@
  * lse           [batch][heads][query_len][1], strides in elements, or NULL */
 #include "rules.h"
 #include "dropout.h"
-
-/* The sum (or maximum) of x over the work-group, in every work-item. The order is fixed, so two runs
- * give the same bits. */
-static float sum_over_group(__local float *pool, float x)
-{
-    const int item = (int)get_local_id(0);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    pool[item] = x;
-    for (int step = GROUP / 2; step > 0; step /= 2) {
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (item < step)
-            pool[item] += pool[item + step];
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    return pool[0];
-}
-
-static float max_over_group(__local float *pool, float x)
-{
-    const int item = (int)get_local_id(0);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    pool[item] = x;
-    for (int step = GROUP / 2; step > 0; step /= 2) {
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (item < step)
-            pool[item] = fmax(pool[item], pool[item + step]);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    return pool[0];
-}
+#include "group.h"
 
 /* What the caller asked to see of a row's scores. Each work-item reads the keys that it will itself
  * overwrite later, where scores and probs are one buffer. */

@@ -9,10 +9,11 @@
 
 /* The element type of a buffer: __global const STORED(KEY_TYPE) *key. */
 #define STORED(type) TYPE_JOIN(TYPE_STORED_, type)
-/* Element i of a buffer as float32; eight from i on; and a float32 rounded to nearest even into it. */
+/* Element i of a buffer as float32; eight from i on; and float32 rounded to nearest even into it. */
 #define LOAD(type, buffer, i) TYPE_JOIN(type_load_, type)(buffer, i)
 #define LOAD8(type, buffer, i) TYPE_JOIN(type_load8_, type)(buffer, i)
 #define STORE(type, x, buffer, i) TYPE_JOIN(type_store_, type)(x, buffer, i)
+#define STORE8(type, x, buffer, i) TYPE_JOIN(type_store8_, type)(x, buffer, i)
 
 static float type_load_1(__global const float *buffer, ulong i)
 {
@@ -63,4 +64,23 @@ static void type_store_3(float x, __global ushort *buffer, ulong i)
     const uint bits = as_uint(x);
     const uint rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
     buffer[i] = (ushort)(isnan(x) ? bits >> 16 | 0x40u : rounded);
+}
+
+static void type_store8_1(float8 x, __global float *buffer, ulong i)
+{
+    vstore8(x, 0, buffer + i);
+}
+
+static void type_store8_2(float8 x, __global ushort *buffer, ulong i)
+{
+    ushort8 bits;
+    vstore_half8_rte(x, 0, (half *)&bits); /* aligned, see type_load8_2 */
+    vstore8(bits, 0, buffer + i);
+}
+
+static void type_store8_3(float8 x, __global ushort *buffer, ulong i)
+{
+    const uint8 bits = as_uint8(x);
+    const uint8 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    vstore8(convert_ushort8(select(rounded, bits >> 16 | 0x40u, isnan(x))), 0, buffer + i);
 }

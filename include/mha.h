@@ -307,10 +307,11 @@ typedef enum mha_path {
 } mha_path;
 
 /* How the library's own kernels lay out their work: attend on the streaming path, the two products
- * on the composed one. */
+ * on the composed one, the rows of a norm. */
 typedef enum mha_tiling {
     MHA_TILING_DEFAULT = 0, /* by the kind of device */
-    MHA_TILING_CPU = 1,     /* a work-item by itself, its vector lanes the queries */
+    MHA_TILING_CPU = 1,     /* a work-item by itself, its vector lanes the queries, or elements of
+                             * a row */
     MHA_TILING_GPU = 2      /* a work-group together, through local memory */
 } mha_tiling;
 
@@ -653,6 +654,61 @@ MHA_API void mha_rotary_destroy(mha_rotary **rotary);
 MHA_API mha_workspace mha_rotary_workspace(const mha_rotary *rotary);
 MHA_API mha_status mha_rotary_enqueue(mha_rotary *rotary, const mha_rotary_args *args,
                                       const mha_call *call);
+
+/* Normalisation of rows s = input + residual + input_bias, each followed by weight and bias:
+ *
+ *     layer norm:  (s - mean) inv_std weight + bias,  inv_std = 1 / sqrt(variance + epsilon)
+ *     RMS norm:    s inv_std weight + bias,           inv_std = 1 / sqrt(mean of s^2 + epsilon)
+ *
+ * (Ba et al., "Layer normalization", 2016; Zhang and Sennrich, "Root mean square layer
+ * normalization", 2019), where the variance is that of the row, its sum divided by width. In
+ * float32 and rounded once; a mean that is large beside the deviation takes nothing from the
+ * result. Squares are summed, so rows of magnitudes near 1e19 overflow. A NaN makes its whole row
+ * NaN, and no other. */
+typedef enum mha_norm_kind {
+    MHA_NORM_LAYER = 0,
+    MHA_NORM_RMS = 1
+} mha_norm_kind;
+
+/* Bits of mha_norm_desc.uses. An argument without its bit, or a bit without its argument, is
+ * refused. */
+#define MHA_NORM_WEIGHT (1u << 0)     /* args.weight; without it 1 */
+#define MHA_NORM_BIAS (1u << 1)       /* args.bias */
+#define MHA_NORM_RESIDUAL (1u << 2)   /* args.residual */
+#define MHA_NORM_INPUT_BIAS (1u << 3) /* args.input_bias */
+#define MHA_NORM_SUM (1u << 4)        /* args.sum is written: s, the next block's residual */
+#define MHA_NORM_MEAN (1u << 5)       /* args.mean is written; of a layer norm only */
+#define MHA_NORM_INV_STD (1u << 6)    /* args.inv_std is written */
+
+typedef struct mha_norm_desc {
+    size_t rows;  /* the largest of any call; 0: every call does nothing */
+    size_t width; /* of a row; at least 1 */
+    mha_norm_kind kind;
+    unsigned uses;        /* MHA_NORM_* */
+    float epsilon;        /* 0: 1e-5 */
+    mha_type type;        /* of input, residual and sum */
+    mha_type output_type; /* 0: type */
+    mha_type weight_type; /* of weight, bias and input_bias; 0: float32 */
+    mha_tiling tiling;
+} mha_norm_desc;
+
+/* Rows are [1][1][rows][width] tensors: strides[2] is the row stride, all 0 is packed. */
+typedef struct mha_norm_args {
+    size_t rows; /* of this call, at most the desc's; 0: the desc's */
+    mha_tensor input, residual;
+    mha_tensor input_bias, weight, bias; /* [width], contiguous */
+    /* They overlap no other argument, except that each may be exactly the input or the residual:
+     * the same buffer, offset, strides and type. So a residual stream is updated in place. */
+    mha_tensor output, sum;
+    mha_tensor mean, inv_std; /* [1][1][rows][1], float32 */
+} mha_norm_args;
+
+/* No workspace. */
+typedef struct mha_norm mha_norm;
+MHA_API mha_status mha_norm_create(mha_norm **out, mha_context *context, const mha_norm_desc *desc);
+MHA_API void mha_norm_destroy(mha_norm **norm);
+MHA_API mha_status mha_norm_enqueue(mha_norm *norm, const mha_norm_args *args,
+                                    const mha_call *call);
 
 /* --------------------------------------------------------------------------- host arrays -- */
 

@@ -47,3 +47,13 @@ mha_grid mha_grid_groups(size_t rows, size_t group)
                        .global = { at_most(rows, MOST_GROUPS) * group },
                        .local = { group } };
 }
+
+size_t mha_grid_row_group(size_t device_most, size_t length)
+{
+    /* Enough for one element each, as many as a row of 4096 keeps busy at the most. */
+    const size_t most = at_most(device_most, 256);
+    size_t group = 1;
+    while (group * 2 <= most && (group < length && (group < 64 || group * 16 <= length)))
+        group *= 2;
+    return group;
+}

@@ -17,5 +17,8 @@ mha_grid mha_grid_parts(size_t parts, size_t group, size_t count);
 
 /* For kernels of one work-group of `group` work-items a row. */
 mha_grid mha_grid_groups(size_t rows, size_t group);
+/* How many work-items such a group has for rows of `length`, of the most that the device takes: a
+ * power of two. */
+size_t mha_grid_row_group(size_t device_most, size_t length);
 
 #endif

@@ -35,14 +35,6 @@ static mha_status check_axes(const mha_log *log, const char *who, const mha_rota
     return MHA_OK;
 }
 
-static mha_status check_type(const mha_log *log, const char *who, const char *name, mha_type type)
-{
-    if (type == MHA_FLOAT32 || type == MHA_FLOAT16 || type == MHA_BFLOAT16)
-        return MHA_OK;
-    return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: %s is no mha_type: %d", who, name,
-                        (int)type);
-}
-
 /* Every rule of a description, after its defaults have been put in. */
 static mha_status resolve(const mha_context *context, const char *who, const mha_rotary_desc *desc,
                           mha_rotary_desc *out)
@@ -65,8 +57,8 @@ static mha_status resolve(const mha_context *context, const char *who, const mha
     if (out->pairs != MHA_ROTARY_HALVES && out->pairs != MHA_ROTARY_INTERLEAVED)
         return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: pairs is no mha_rotary_pairs: %d", who,
                             (int)out->pairs);
-    status = check_type(log, who, "type", out->type);
-    return status ? status : check_type(log, who, "output_type", out->output_type);
+    status = mha_shape_check_type(log, who, "type", out->type);
+    return status ? status : mha_shape_check_type(log, who, "output_type", out->output_type);
 }
 
 mha_status mha_rotary_create(mha_rotary **out, mha_context *context, const mha_rotary_desc *desc)

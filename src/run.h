@@ -10,7 +10,7 @@ typedef struct mha_run {
     cl_command_queue queue;
     cl_mem workspace;
     /* For a failure's sentence: outputs that the next launch writes, and that queued ones have. */
-    const char *pending[3];
+    const char *pending[4];
     const char *wrote[6];
 } mha_run;
 

@@ -49,6 +49,27 @@ mha_size mha_shape_reach(const size_t shape[4], const size_t strides[4])
     return reach;
 }
 
+mha_status mha_shape_check_rows(const mha_log *log, const char *who, size_t rows, size_t width)
+{
+    if (!width)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: width is 0, it must be at least 1",
+                            who);
+    if (rows > MHA_MOST_AXIS || width > MHA_MOST_AXIS)
+        return mha_log_fail(log, MHA_TOO_LARGE, "%s: %s is %zu, the most is %zu", who,
+                            rows > MHA_MOST_AXIS ? "rows" : "width",
+                            rows > MHA_MOST_AXIS ? rows : width, MHA_MOST_AXIS);
+    return MHA_OK; /* and so the bytes fit a size_t */
+}
+
+mha_status mha_shape_check_type(const mha_log *log, const char *who, const char *name,
+                                mha_type type)
+{
+    if (type == MHA_FLOAT32 || type == MHA_FLOAT16 || type == MHA_BFLOAT16)
+        return MHA_OK;
+    return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: %s is no mha_type: %d", who, name,
+                        (int)type);
+}
+
 mha_status mha_shape_check_workspace(const mha_context *context, size_t bytes, const char *who)
 {
     const uint64_t most = context->device.max_allocation_bytes; /* 0: the driver did not say */
@@ -149,13 +170,10 @@ static mha_status check_types(const mha_context *context, const mha_attention_de
         { "scores_type", desc->scores_type },
         { "new_type", desc->new_type },
     };
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        const mha_type type = types[i].type;
-        if (type != MHA_FLOAT32 && type != MHA_FLOAT16 && type != MHA_BFLOAT16)
-            return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: %s is no mha_type: %d",
-                                who, types[i].name, (int)type);
-    }
-    return MHA_OK;
+    mha_status status = MHA_OK;
+    for (size_t i = 0; !status && i < sizeof types / sizeof types[0]; i++)
+        status = mha_shape_check_type(&context->log, who, types[i].name, types[i].type);
+    return status;
 }
 
 static mha_status check_exclusions(const mha_context *context, const mha_attention_desc *desc,

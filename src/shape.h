@@ -46,6 +46,11 @@ void mha_shape_narrow(size_t out[4], const size_t scores[4], unsigned broadcast)
  * All strides 0: packed. The stride of an axis of length 1 does not count. */
 mha_size mha_shape_reach(const size_t shape[4], const size_t strides[4]);
 
+/* The rules of rows [rows][width] that parts take, and of a resolved type. */
+mha_status mha_shape_check_rows(const mha_log *log, const char *who, size_t rows, size_t width);
+mha_status mha_shape_check_type(const mha_log *log, const char *who, const char *name,
+                                mha_type type);
+
 /* MHA_TOO_LARGE, said, where the device gives no buffer as large as a workspace must be. */
 mha_status mha_shape_check_workspace(const mha_context *context, size_t bytes, const char *who);
 

@@ -7,21 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A row's work-items: enough for one key each, as many as a row of 4096 keeps busy at the most. */
-static size_t choose_group(const mha_context *context, size_t key_len)
-{
-    const size_t most =
-        context->device.max_work_group_size < 256 ? context->device.max_work_group_size : 256;
-    size_t group = 1;
-    while (group * 2 <= most && (group < key_len && (group < 64 || group * 16 <= key_len)))
-        group *= 2;
-    return group;
-}
-
 mha_status mha_softmax_setup(mha_softmax_stage *softmax, mha_context *context,
                              const mha_attention_desc *desc)
 {
-    softmax->group = choose_group(context, desc->key_len);
+    softmax->group = mha_grid_row_group(context->device.max_work_group_size, desc->key_len);
     char options[512];
     const int used = snprintf(
         options, sizeof options, "-DGROUP=%zu -DSHOWS=%d -DSHOWN_TYPE=%d ", softmax->group,

@@ -61,6 +61,7 @@ KIND(layer, mha_layer)
 KIND(gemm, mha_gemm)
 KIND(heads, mha_heads)
 KIND(rotary, mha_rotary)
+KIND(norm, mha_norm)
 
 static const mha_layer_desc good_layer = {
     .attention = { .batch = 2, .heads = 4, .query_len = 5, .key_len = 7 },
@@ -75,6 +76,7 @@ static const mha_heads_desc good_heads = { 2, 3, 4, 5 };
 static const mha_rotary_desc good_rotary = {
     .batch = 2, .heads = 3, .len = 4, .dim = 8, .rotary_dim = 6, .positions = 9
 };
+static const mha_norm_desc good_norm = { .rows = 5, .width = 8, .uses = MHA_NORM_MEAN };
 
 #define KIND_ROW(what, good)                                                       \
     {                                                                              \
@@ -86,6 +88,7 @@ static const kind layer_kind = KIND_ROW(layer, good_layer);
 static const kind gemm_kind = KIND_ROW(gemm, good_gemm);
 static const kind heads_kind = KIND_ROW(heads, good_heads);
 static const kind rotary_kind = KIND_ROW(rotary, good_rotary);
+static const kind norm_kind = KIND_ROW(norm, good_norm);
 
 static void apply(void *desc, const change *c)
 {
@@ -106,6 +109,7 @@ static void try_row(device *d, const kind *k, const create_row *row, size_t numb
         mha_gemm_desc gemm;
         mha_heads_desc heads;
         mha_rotary_desc rotary;
+        mha_norm_desc norm;
     } desc;
     memcpy(&desc, k->good, k->bytes);
     for (size_t i = 0; i < 4 && row->changes[i].bytes; i++)
@@ -598,10 +602,41 @@ Test(errors, rotary_create)
     TRY_ROWS(&rotary_kind, rotary_rows);
 }
 
+#define SET_NORM(field, value) SET_IN(mha_norm_desc, field, value)
+#define REAL_OF_NORM(field, value) REAL_IN(mha_norm_desc, field, value)
+
+static const create_row norm_rows[] = {
+    { "rows", MHA_TOO_LARGE, { SET_NORM(rows, 1ull << 31) } },
+    { "rows", MHA_TOO_LARGE, { SET_NORM(rows, SIZE_MAX) } },
+    { "width", MHA_TOO_LARGE, { SET_NORM(width, 1ull << 33) } },
+    { "width", MHA_INVALID_ARGUMENT, { SET_NORM(width, 0) } },
+    { "kind", MHA_INVALID_ARGUMENT, { SET_NORM(kind, 2) } },
+    { "kind", MHA_INVALID_ARGUMENT, { SET_NORM(kind, -1) } },
+    { "uses", MHA_INVALID_ARGUMENT, { SET_NORM(uses, 1 << 7) } },
+    { "uses", MHA_INVALID_ARGUMENT, { SET_NORM(uses, 1u << 31) } },
+    { "MHA_NORM_MEAN", MHA_INVALID_ARGUMENT, { SET_NORM(kind, MHA_NORM_RMS) } },
+    { "epsilon", MHA_INVALID_ARGUMENT, { REAL_OF_NORM(epsilon, -1) } },
+    { "epsilon", MHA_INVALID_ARGUMENT, { REAL_OF_NORM(epsilon, NAN) } },
+    { "epsilon", MHA_INVALID_ARGUMENT, { REAL_OF_NORM(epsilon, INFINITY) } },
+    { "type", MHA_INVALID_ARGUMENT, { SET_NORM(type, 4) } },
+    { "output_type", MHA_INVALID_ARGUMENT, { SET_NORM(output_type, -1) } },
+    { "weight_type", MHA_INVALID_ARGUMENT, { SET_NORM(weight_type, 4) } },
+    { "tiling", MHA_INVALID_ARGUMENT, { SET_NORM(tiling, 3) } },
+    { "tiling", MHA_INVALID_ARGUMENT, { SET_NORM(tiling, -1) } },
+    { "no rows", MHA_OK, { SET_NORM(rows, 0) } },
+    { "the default epsilon", MHA_OK, { REAL_OF_NORM(epsilon, 0) } },
+    { "RMS", MHA_OK, { SET_NORM(kind, MHA_NORM_RMS), SET_NORM(uses, 0) } },
+};
+
+Test(errors, norm_create)
+{
+    TRY_ROWS(&norm_kind, norm_rows);
+}
+
 Test(errors, create_without)
 {
-    const kind *const kinds[] = { &attention_kind, &softmax_kind, &layer_kind,
-                                  &gemm_kind,      &heads_kind,   &rotary_kind };
+    const kind *const kinds[] = { &attention_kind, &softmax_kind, &layer_kind, &gemm_kind,
+                                  &heads_kind,     &rotary_kind,  &norm_kind };
     device d;
     device_open(&d);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {

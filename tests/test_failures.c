@@ -19,9 +19,9 @@ typedef struct results {
 
 typedef struct trial {
     world w;
-    results attention, layer, rotary; /* right ones */
-    world_cache cache;                /* likewise */
-    long queued;                      /* kernels, before the call failed */
+    results attention, layer, rotary, norm; /* right ones */
+    world_cache cache;                      /* likewise */
+    long queued;                            /* kernels, before the call failed */
     /* What a deed makes, and releases. */
     mha_context *context;
     mha_attention *made_attention, *made_cache;
@@ -29,6 +29,7 @@ typedef struct trial {
     mha_softmax *softmax;
     mha_heads *heads;
     mha_rotary *made_rotary;
+    mha_norm *made_norm;
     mha_gemm *gemm;
 } trial;
 
@@ -64,6 +65,8 @@ static mha_status create_all(trial *t)
     if (!status)
         status = mha_rotary_create(&t->made_rotary, t->context, &w->rotary_desc);
     if (!status)
+        status = mha_norm_create(&t->made_norm, t->context, &w->norm_desc);
+    if (!status)
         status = mha_gemm_create(&t->gemm, t->context,
                                  &(mha_gemm_desc){ .m = 2, .n = 3, .k = 4, .by = by });
     return status;
@@ -73,6 +76,7 @@ static void destroy_all(trial *t, mha_status status, const char *name)
 {
     cr_expect(!status || !t->gemm, "%s: an object after a failed create", name);
     mha_gemm_destroy(&t->gemm);
+    mha_norm_destroy(&t->made_norm);
     mha_rotary_destroy(&t->made_rotary);
     mha_heads_destroy(&t->heads);
     mha_softmax_destroy(&t->softmax);
@@ -129,6 +133,11 @@ static mha_status rotate(world *w, const mha_call *call)
     return mha_rotary_enqueue(w->rotary, &w->rotary_args, call);
 }
 
+static mha_status normalise(world *w, const mha_call *call)
+{
+    return mha_norm_enqueue(w->norm, &w->norm_args, call);
+}
+
 static mha_status append(world *w, const mha_call *call)
 {
     return mha_attention_enqueue(w->cache, &w->cache_args, call);
@@ -147,6 +156,11 @@ static mha_status enqueue_layer(trial *t)
 static mha_status enqueue_rotary(trial *t)
 {
     return enqueue(t, rotate, t->w.rotary_call);
+}
+
+static mha_status enqueue_norm(trial *t)
+{
+    return enqueue(t, normalise, t->w.norm_call);
 }
 
 static mha_status enqueue_cache(trial *t)
@@ -224,6 +238,21 @@ static void rotate_again(trial *t, mha_status status, const char *name)
     const mha_status again = world_rotate(&t->w, got.out);
     cr_expect_eq(again, MHA_OK, "%s: the next good call: %s", name, mha_status_name(again));
     expect_right(name, &got, &t->rotary);
+}
+
+static void normalise_again(trial *t, mha_status status, const char *name)
+{
+    results got = { 0 };
+    if (status) {
+        const world *w = &t->w;
+        expect_claim(t, name, "output", &w->norm_output, WORLD_OUTPUTS);
+        expect_claim(t, name, "sum", &w->norm_sum, WORLD_OUTPUTS);
+        expect_claim(t, name, "mean", &w->norm_mean, WORLD_NORM_ROWS);
+        expect_claim(t, name, "inv_std", &w->norm_inv_std, WORLD_NORM_ROWS);
+    }
+    const mha_status again = world_normalise(&t->w, got.out);
+    cr_expect_eq(again, MHA_OK, "%s: the next good call: %s", name, mha_status_name(again));
+    expect_right(name, &got, &t->norm);
 }
 
 /* The caches are written before the output. */
@@ -386,6 +415,7 @@ static void fail_all(const deed *what, mha_gemm_by by)
     cr_assert_eq(world_attend(&t.w, t.attention.out, t.attention.lse), MHA_OK);
     cr_assert_eq(world_run_layer(&t.w, t.layer.out, t.layer.lse), MHA_OK);
     cr_assert_eq(world_rotate(&t.w, t.rotary.out), MHA_OK);
+    cr_assert_eq(world_normalise(&t.w, t.norm.out), MHA_OK);
     cr_assert_eq(world_append(&t.w, &t.cache), MHA_OK);
     long hits = 0;
     for (size_t i = 0; layer_function(i); i++) {
@@ -413,6 +443,7 @@ static const deed deeds[] = {
     { "attention on host arrays", run_attention_host, attend_as_ever, false },
     { "layer on host arrays", run_layer_host, run_layer_as_ever, false },
     { "rotary", enqueue_rotary, rotate_again, false },
+    { "norm", enqueue_norm, normalise_again, false },
     { "cache", enqueue_cache, append_again, false },
 };
 

@@ -32,6 +32,7 @@ static void expect_lost(world *w, const char *name)
     mha_gemm *gemm = NULL;
     mha_heads *heads = NULL;
     mha_rotary *rotary = NULL;
+    mha_norm *norm = NULL;
     cl_event event = (cl_event)w;
     mha_call call = w->call;
     call.event = &event;
@@ -51,6 +52,8 @@ static void expect_lost(world *w, const char *name)
         { "gemm_create", mha_gemm_create(&gemm, context, &gemm_desc) },
         { "heads_create", mha_heads_create(&heads, context, &heads_desc) },
         { "rotary_create", mha_rotary_create(&rotary, context, &w->rotary_desc) },
+        { "norm_create", mha_norm_create(&norm, context, &w->norm_desc) },
+        { "norm_enqueue", mha_norm_enqueue(w->norm, &w->norm_args, &w->norm_call) },
         { "attention_enqueue with a cache",
           mha_attention_enqueue(w->cache, &w->cache_args, &w->cache_call) },
         { "rotary_enqueue", mha_rotary_enqueue(w->rotary, &w->rotary_args, &w->rotary_call) },
@@ -64,6 +67,7 @@ static void expect_lost(world *w, const char *name)
     mha_gemm_destroy(&gemm);
     mha_heads_destroy(&heads);
     mha_rotary_destroy(&rotary);
+    mha_norm_destroy(&norm);
     cr_expect(!event, "%s: the event is not NULL", name);
     cr_expect(strstr(w->d.sentence, "lost"), "%s: %s", name, w->d.sentence);
 }

@@ -1,5 +1,6 @@
-/* The reference's layer, gemm and heads against numbers worked out by hand. */
+/* The reference's layer and parts against numbers worked out by hand. */
 #include "reference.h"
+#include "reference_block.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -212,4 +213,37 @@ Test(reference_parts, rotary_rows)
                      &(reference_rotary_args){
                          .len = 1, .input = input, .cos = cosines, .sin = sines, .output = got });
     expect_near("own rows", got, (double[]){ 1, 2, 3, 4, 6, -5, 8, -7 }, 8);
+}
+
+/* Rows (1 3) and (5 5): means 2 and 5, variances 1 and 0; with an epsilon of 3, 1 / sqrt(4) and
+ * 1 / sqrt(3). The RMS norm of (1 7) divides by sqrt(25), that of (0 0) by 1 / sqrt(1e-5). */
+Test(reference_parts, norm)
+{
+    const mha_norm_desc layer = { .rows = 2, .width = 2, .epsilon = 3 };
+    double output[4], sum[4], mean[2], inv_std[2];
+    reference_norm_args args = { .input = (float[]){ 1, 3, 5, 5 },
+                                 .output = output,
+                                 .sum = sum,
+                                 .mean = mean,
+                                 .inv_std = inv_std };
+    reference_norm(&layer, &args);
+    expect_near("output", output, (double[]){ -0.5, 0.5, 0, 0 }, 4);
+    expect_near("mean", mean, (double[]){ 2, 5 }, 2);
+    expect_near("inv_std", inv_std, (double[]){ 0.5, 1 / sqrt(3) }, 2);
+
+    args.input = (float[]){ 1, 1, 1, 1 };
+    args.residual = (float[]){ 0, 1, 4, 3 };
+    args.input_bias = (float[]){ 0, 1 };
+    args.weight = (float[]){ 2, 4 };
+    args.bias = (float[]){ 10, 20 };
+    reference_norm(&layer, &args);
+    expect_near("sum", sum, (double[]){ 1, 3, 5, 5 }, 4);
+    expect_near("with all", output, (double[]){ 9, 22, 10, 20 }, 4);
+
+    const mha_norm_desc rms = { .rows = 9, .width = 2, .kind = MHA_NORM_RMS };
+    args = (reference_norm_args){ .rows = 2, .input = (float[]){ 1, 7, 0, 0 }, .output = output };
+    args.inv_std = inv_std;
+    reference_norm(&rms, &args);
+    expect_near("RMS", output, (double[]){ 0.2, 1.4, 0, 0 }, 4);
+    expect_near("RMS inv_std", inv_std, (double[]){ 0.2, sqrt(1e5) }, 2);
 }

@@ -93,6 +93,7 @@ static void try_steady(mha_gemm_by by, exceptions of_attention, exceptions of_la
     cr_assert_eq(world_attend(&w, got.out, got.lse), MHA_OK);
     cr_assert_eq(world_run_layer(&w, got.out, got.lse), MHA_OK);
     cr_assert_eq(world_rotate(&w, got.out), MHA_OK);
+    cr_assert_eq(world_normalise(&w, got.out), MHA_OK);
     cr_assert_eq(world_append(&w, &got_cache), MHA_OK);
     expect_stages(&w);
     const long before = layer_live(NULL);
@@ -108,6 +109,10 @@ static void try_steady(mha_gemm_by by, exceptions of_attention, exceptions of_la
     layer_reset();
     cr_expect_eq(mha_rotary_enqueue(w.rotary, &w.rotary_args, &w.rotary_call), MHA_OK);
     expect_steady("rotary", (exceptions){ 0, 0 });
+    layer_reset();
+    cr_expect_eq(mha_norm_enqueue(w.norm, &w.norm_args, &w.norm_call), MHA_OK);
+    expect_steady("norm", (exceptions){ 0, 0 });
+    cr_expect_eq(layer_count("clEnqueueNDRangeKernel"), 1);
     layer_reset();
     cr_expect_eq(mha_attention_enqueue(w.cache, &w.cache_args, &w.cache_call), MHA_OK);
     expect_steady("cache", (exceptions){ 0, 0 });

@@ -1,5 +1,5 @@
-/* A small attention, layer and rotary embedding on a device, and an attention with a cache, with
- * all the memory that their calls need. */
+/* A small attention, layer, rotary embedding and norm on a device, and an attention with a cache,
+ * with all the memory that their calls need. */
 #include "world.h"
 
 #include "fill.h"
@@ -54,6 +54,11 @@ static void describe(world *w, mha_gemm_by by)
         .len = WORLD_QUERIES,
         .dim = WORLD_DIM,
         .positions = WORLD_KEYS,
+    };
+    w->norm_desc = (mha_norm_desc){
+        .rows = WORLD_NORM_ROWS,
+        .width = WORLD_WIDTH,
+        .uses = 2 * MHA_NORM_INV_STD - 1,
     };
 }
 
@@ -125,6 +130,28 @@ static void place(world *w)
     };
 }
 
+static void place_norm(world *w)
+{
+    const world_data *data = &w->data;
+    const size_t rows[4] = { 1, 1, WORLD_NORM_ROWS, WORLD_WIDTH };
+    const size_t each[4] = { 1, 1, WORLD_NORM_ROWS, 1 };
+    w->norm_output = device_output(&w->d, rows, NULL, sizeof(float));
+    w->norm_sum = device_output(&w->d, rows, NULL, sizeof(float));
+    w->norm_mean = device_output(&w->d, each, NULL, sizeof(float));
+    w->norm_inv_std = device_output(&w->d, each, NULL, sizeof(float));
+    w->norm_args = (mha_norm_args){
+        .input = input(w, rows, data->query),
+        .residual = input(w, rows, data->key),
+        .input_bias = input(w, SHAPE(1, 1, 1, WORLD_WIDTH), data->biases[0]),
+        .weight = input(w, SHAPE(1, 1, 1, WORLD_WIDTH), data->biases[1]),
+        .bias = input(w, SHAPE(1, 1, 1, WORLD_WIDTH), data->biases[2]),
+        .output = device_arg(&w->norm_output),
+        .sum = device_arg(&w->norm_sum),
+        .mean = device_arg(&w->norm_mean),
+        .inv_std = device_arg(&w->norm_inv_std),
+    };
+}
+
 static void place_cache(world *w)
 {
     const size_t b = WORLD_BATCH, h = WORLD_HEADS, n = WORLD_NEW, dim = WORLD_DIM;
@@ -157,12 +184,15 @@ void world_open(world *w, mha_gemm_by by)
     describe_cache(w);
     fill(&w->data);
     place(w);
+    place_norm(w);
     place_cache(w);
     cr_assert_eq(mha_attention_create(&w->attention, w->d.context, &w->desc), MHA_OK, "%s",
                  w->d.sentence);
     cr_assert_eq(mha_layer_create(&w->layer, w->d.context, &w->layer_desc), MHA_OK, "%s",
                  w->d.sentence);
     cr_assert_eq(mha_rotary_create(&w->rotary, w->d.context, &w->rotary_desc), MHA_OK, "%s",
+                 w->d.sentence);
+    cr_assert_eq(mha_norm_create(&w->norm, w->d.context, &w->norm_desc), MHA_OK, "%s",
                  w->d.sentence);
     cr_assert_eq(mha_attention_create(&w->cache, w->d.context, &w->cache_desc), MHA_OK, "%s",
                  w->d.sentence);
@@ -171,6 +201,7 @@ void world_open(world *w, mha_gemm_by by)
     w->call = device_call(&w->d, mha_attention_workspace(w->attention));
     w->layer_call = device_call(&w->d, mha_layer_workspace(w->layer));
     w->load_call = (mha_call){ .queue = w->d.queue };
+    w->norm_call = w->load_call;
 }
 
 void world_close(world *w)
@@ -178,6 +209,7 @@ void world_close(world *w)
     mha_attention_destroy(&w->attention);
     mha_layer_destroy(&w->layer);
     mha_rotary_destroy(&w->rotary);
+    mha_norm_destroy(&w->norm);
     mha_attention_destroy(&w->cache);
     device_close(&w->d);
 }
@@ -192,6 +224,10 @@ void world_clear(world *w)
     device_write(&w->d, &w->layer_output, nans);
     device_write(&w->d, &w->layer_lse, nans);
     device_write(&w->d, &w->rotary_output, nans);
+    device_write(&w->d, &w->norm_output, nans);
+    device_write(&w->d, &w->norm_sum, nans);
+    device_write(&w->d, &w->norm_mean, nans);
+    device_write(&w->d, &w->norm_inv_std, nans);
     device_write(&w->d, &w->cache_output, nans);
     device_write(&w->d, &w->cache_lse, nans);
     device_write(&w->d, &w->cache_key, w->data.cached_key);
@@ -214,6 +250,15 @@ mha_status world_rotate(world *w, float *out)
     const mha_status status = mha_rotary_enqueue(w->rotary, &w->rotary_args, &w->rotary_call);
     device_read(&w->d, &w->rotary_output, out);
     device_expect_guards(&w->d, "rotary");
+    return status;
+}
+
+mha_status world_normalise(world *w, float *out)
+{
+    world_clear(w);
+    const mha_status status = mha_norm_enqueue(w->norm, &w->norm_args, &w->norm_call);
+    device_read(&w->d, &w->norm_output, out);
+    device_expect_guards(&w->d, "norm");
     return status;
 }
 

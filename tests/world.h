@@ -1,5 +1,5 @@
-/* A small attention, layer and rotary embedding on a device, and an attention with a cache, with
- * all the memory that their calls need: for tests of what happens around the calls. */
+/* A small attention, layer, rotary embedding and norm on a device, and an attention with a cache,
+ * with all the memory that their calls need: for tests of what happens around the calls. */
 #ifndef MHA_TESTS_WORLD_H
 #define MHA_TESTS_WORLD_H
 
@@ -18,6 +18,7 @@ enum {
     WORLD_KV_WIDTH = WORLD_KV_HEADS * WORLD_DIM,
     WORLD_OUTPUTS = WORLD_BATCH * WORLD_QUERIES * WORLD_WIDTH, /* of attention and of layer */
     WORLD_ROWS = WORLD_BATCH * WORLD_HEADS * WORLD_QUERIES,
+    WORLD_NORM_ROWS = WORLD_BATCH * WORLD_QUERIES, /* of WORLD_WIDTH */
     /* With the cache: one key head, two new keys and queries a call, and so many keys that a device
      * of one compute unit takes them in parts, too. */
     WORLD_NEW = 2,
@@ -57,6 +58,10 @@ typedef struct world {
     mha_attention *attention;
     mha_layer *layer; /* not loaded */
     mha_rotary *rotary;
+    mha_norm_desc norm_desc; /* of queries and keys, with all that it can write */
+    mha_norm *norm;
+    device_tensor norm_output, norm_sum, norm_mean, norm_inv_std;
+    mha_norm_args norm_args;
     mha_attention_desc cache_desc;
     mha_attention *cache; /* decodes after appending, rotates, merges; positions in host memory */
     device_tensor cache_key, cache_value, cache_output, cache_lse;
@@ -65,17 +70,18 @@ typedef struct world {
     mha_attention_args args, layer_args;
     mha_layer_weights weights;
     mha_rotary_args rotary_args; /* position ids in host memory */
-    mha_call call, layer_call, load_call, rotary_call, cache_call;
+    mha_call call, layer_call, load_call, rotary_call, norm_call, cache_call;
 } world;
 
 /* `by` does all products. The descs and the data are the same for both. */
 void world_open(world *w, mha_gemm_by by);
 void world_close(world *w);
 
-/* The attention, the layer or the embedding: NaN into its outputs, the call, the results in out and
- * lse (of WORLD_OUTPUTS and WORLD_ROWS), guards looked at. */
+/* The attention, the layer, the embedding or the norm: NaN into its outputs, the call, the results
+ * in out and lse (of WORLD_OUTPUTS and WORLD_ROWS), guards looked at. */
 mha_status world_attend(world *w, float *out, float *lse);
 mha_status world_rotate(world *w, float *out);
+mha_status world_normalise(world *w, float *out);
 mha_status world_load(world *w);
 mha_status world_run_layer(world *w, float *out, float *lse);
 mha_status world_append(world *w, world_cache *got);
