@@ -307,12 +307,12 @@ typedef enum mha_path {
 } mha_path;
 
 /* How the library's own kernels lay out their work: attend on the streaming path, the two products
- * on the composed one, the rows of a norm. */
+ * on the composed one, the rows of a norm or activation. */
 typedef enum mha_tiling {
     MHA_TILING_DEFAULT = 0, /* by the kind of device */
     MHA_TILING_CPU = 1,     /* a work-item by itself, its vector lanes the queries, or elements of
                              * a row */
-    MHA_TILING_GPU = 2      /* a work-group together, through local memory */
+    MHA_TILING_GPU = 2      /* a work-group together, through local memory where that is needed */
 } mha_tiling;
 
 /* What args.scores holds: ONNX's qk_matmul_output_mode 0, 1 and 2, as numbered since opset 24's
@@ -709,6 +709,55 @@ MHA_API mha_status mha_norm_create(mha_norm **out, mha_context *context, const m
 MHA_API void mha_norm_destroy(mha_norm **norm);
 MHA_API mha_status mha_norm_enqueue(mha_norm *norm, const mha_norm_args *args,
                                     const mha_call *call);
+
+/* Activation functions of rows, of each element by itself; with a gate, which is another tensor or
+ * the other half of the same rows, activation(input) * gate (Shazeer, "GLU variants improve
+ * transformer", 2020: SwiGLU with SILU, GEGLU with GELU, ReGLU with RELU, Bilinear with NONE). In
+ * float32 and rounded once. Far from 0 they tend to 0 or to x, without a NaN on the way, also at an
+ * infinity; a NaN stays one. */
+typedef enum mha_activation_kind {
+    MHA_ACTIVATION_NONE = 0,      /* x: a copy, or the product with the gate */
+    MHA_ACTIVATION_RELU = 1,      /* the larger of x and 0 */
+    MHA_ACTIVATION_GELU = 2,      /* x / 2 (1 + erf(x / sqrt(2))): Hendrycks and Gimpel, "Gaussian
+                                   * error linear units", 2016 */
+    MHA_ACTIVATION_GELU_TANH = 3, /* x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): the same, by
+                                   * their approximation */
+    MHA_ACTIVATION_SILU = 4       /* x / (1 + exp(-alpha x)), also called Swish */
+} mha_activation_kind;
+
+/* Bits of mha_activation_desc.uses. */
+#define MHA_ACTIVATION_GATE (1u << 0) /* args.gate; without it, none may be given */
+
+typedef struct mha_activation_desc {
+    size_t rows;  /* the largest of any call; 0: every call does nothing */
+    size_t width; /* of a row of the output; at least 1. Packed tensors may as well be one row */
+    mha_activation_kind kind;
+    unsigned uses;        /* MHA_ACTIVATION_* */
+    float alpha;          /* of MHA_ACTIVATION_SILU; 0: 1 */
+    mha_type type;        /* of input and gate */
+    mha_type output_type; /* 0: type */
+    mha_tiling tiling;
+} mha_activation_desc;
+
+/* Rows are [1][1][rows][width] tensors: strides[2] is the row stride, all 0 is packed. With both
+ * halves in rows of 2 width elements it is 2 width for input and gate, whose offsets differ by
+ * width. */
+typedef struct mha_activation_args {
+    size_t rows; /* of this call, at most the desc's; 0: the desc's */
+    mha_tensor input, gate;
+    /* It overlaps no other argument, except that it may be exactly the input or the gate: the same
+     * buffer, offset, strides and type. From first to last byte, so that the halves of one row are
+     * written elsewhere. */
+    mha_tensor output;
+} mha_activation_args;
+
+/* No workspace. */
+typedef struct mha_activation mha_activation;
+MHA_API mha_status mha_activation_create(mha_activation **out, mha_context *context,
+                                         const mha_activation_desc *desc);
+MHA_API void mha_activation_destroy(mha_activation **activation);
+MHA_API mha_status mha_activation_enqueue(mha_activation *activation,
+                                          const mha_activation_args *args, const mha_call *call);
 
 /* --------------------------------------------------------------------------- host arrays -- */
 

@@ -44,3 +44,38 @@ void reference_norm(const mha_norm_desc *desc, const reference_norm_args *args)
     for (size_t r = 0; r < rows; r++)
         normalise_row(desc, args, r);
 }
+
+static double activate(const mha_activation_desc *desc, double x)
+{
+    const double alpha = desc->alpha != 0 ? desc->alpha : 1;
+    /* Of x times a share: where both are at their ends the share counts. */
+    double share = 1;
+    switch (desc->kind) {
+    case MHA_ACTIVATION_RELU:
+        share = x < 0 ? 0 : 1;
+        break;
+    case MHA_ACTIVATION_GELU:
+        share = 0.5 * erfc(-x / sqrt(2));
+        break;
+    case MHA_ACTIVATION_GELU_TANH:
+        share = 0.5 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+        break;
+    case MHA_ACTIVATION_SILU:
+        share = 1 / (1 + exp(-alpha * x));
+        break;
+    case MHA_ACTIVATION_NONE:
+    default:
+        break;
+    }
+    return share == 0 ? 0 : x * share;
+}
+
+void reference_activation(const mha_activation_desc *desc, const reference_activation_args *args)
+{
+    const size_t rows = args->rows ? args->rows : desc->rows;
+    for (size_t i = 0; i < rows * desc->width; i++) {
+        args->output[i] = activate(desc, args->input[i]);
+        if (args->gate)
+            args->output[i] *= args->gate[i];
+    }
+}

@@ -18,4 +18,15 @@ typedef struct reference_norm_args {
  * normalization", 2019, equation 4. The desc's uses are not read. */
 void reference_norm(const mha_norm_desc *desc, const reference_norm_args *args);
 
+/* Packed host arrays, [rows][width]. */
+typedef struct reference_activation_args {
+    size_t rows;               /* of this call; 0: the desc's */
+    const float *input, *gate; /* a gate of NULL: none */
+    double *output;
+} reference_activation_args;
+
+/* "Gaussian error linear units", 2016; "GLU variants improve transformer", 2020. At an infinity the
+ * limit. */
+void reference_activation(const mha_activation_desc *desc, const reference_activation_args *args);
+
 #endif

@@ -62,6 +62,7 @@ KIND(gemm, mha_gemm)
 KIND(heads, mha_heads)
 KIND(rotary, mha_rotary)
 KIND(norm, mha_norm)
+KIND(activation, mha_activation)
 
 static const mha_layer_desc good_layer = {
     .attention = { .batch = 2, .heads = 4, .query_len = 5, .key_len = 7 },
@@ -77,6 +78,9 @@ static const mha_rotary_desc good_rotary = {
     .batch = 2, .heads = 3, .len = 4, .dim = 8, .rotary_dim = 6, .positions = 9
 };
 static const mha_norm_desc good_norm = { .rows = 5, .width = 8, .uses = MHA_NORM_MEAN };
+static const mha_activation_desc good_activation = { .rows = 5,
+                                                     .width = 8,
+                                                     .kind = MHA_ACTIVATION_SILU };
 
 #define KIND_ROW(what, good)                                                       \
     {                                                                              \
@@ -89,6 +93,7 @@ static const kind gemm_kind = KIND_ROW(gemm, good_gemm);
 static const kind heads_kind = KIND_ROW(heads, good_heads);
 static const kind rotary_kind = KIND_ROW(rotary, good_rotary);
 static const kind norm_kind = KIND_ROW(norm, good_norm);
+static const kind activation_kind = KIND_ROW(activation, good_activation);
 
 static void apply(void *desc, const change *c)
 {
@@ -110,6 +115,7 @@ static void try_row(device *d, const kind *k, const create_row *row, size_t numb
         mha_heads_desc heads;
         mha_rotary_desc rotary;
         mha_norm_desc norm;
+        mha_activation_desc activation;
     } desc;
     memcpy(&desc, k->good, k->bytes);
     for (size_t i = 0; i < 4 && row->changes[i].bytes; i++)
@@ -633,10 +639,36 @@ Test(errors, norm_create)
     TRY_ROWS(&norm_kind, norm_rows);
 }
 
+#define SET_ACTIVATION(field, value) SET_IN(mha_activation_desc, field, value)
+#define ALPHA(value) REAL_IN(mha_activation_desc, alpha, value)
+
+static const create_row activation_rows[] = {
+    { "rows", MHA_TOO_LARGE, { SET_ACTIVATION(rows, 1ull << 31) } },
+    { "width", MHA_TOO_LARGE, { SET_ACTIVATION(width, SIZE_MAX) } },
+    { "width", MHA_INVALID_ARGUMENT, { SET_ACTIVATION(width, 0) } },
+    { "kind", MHA_INVALID_ARGUMENT, { SET_ACTIVATION(kind, 5) } },
+    { "kind", MHA_INVALID_ARGUMENT, { SET_ACTIVATION(kind, -1) } },
+    { "uses", MHA_INVALID_ARGUMENT, { SET_ACTIVATION(uses, 2) } },
+    { "alpha", MHA_INVALID_ARGUMENT, { ALPHA(NAN) } },
+    { "alpha", MHA_INVALID_ARGUMENT, { ALPHA(-INFINITY) } },
+    { "alpha", MHA_INVALID_ARGUMENT, { ALPHA(2), SET_ACTIVATION(kind, MHA_ACTIVATION_GELU) } },
+    { "type", MHA_INVALID_ARGUMENT, { SET_ACTIVATION(type, 4) } },
+    { "output_type", MHA_INVALID_ARGUMENT, { SET_ACTIVATION(output_type, -1) } },
+    { "tiling", MHA_INVALID_ARGUMENT, { SET_ACTIVATION(tiling, 3) } },
+    { "no rows", MHA_OK, { SET_ACTIVATION(rows, 0) } },
+    { "an alpha below 0", MHA_OK, { ALPHA(-1) } },
+    { "an alpha of 1", MHA_OK, { ALPHA(1), SET_ACTIVATION(kind, MHA_ACTIVATION_RELU) } },
+};
+
+Test(errors, activation_create)
+{
+    TRY_ROWS(&activation_kind, activation_rows);
+}
+
 Test(errors, create_without)
 {
     const kind *const kinds[] = { &attention_kind, &softmax_kind, &layer_kind, &gemm_kind,
-                                  &heads_kind,     &rotary_kind,  &norm_kind };
+                                  &heads_kind,     &rotary_kind,  &norm_kind,  &activation_kind };
     device d;
     device_open(&d);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {

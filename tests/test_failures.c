@@ -19,9 +19,9 @@ typedef struct results {
 
 typedef struct trial {
     world w;
-    results attention, layer, rotary, norm; /* right ones */
-    world_cache cache;                      /* likewise */
-    long queued;                            /* kernels, before the call failed */
+    results attention, layer, rotary, norm, activation; /* right ones */
+    world_cache cache;                                  /* likewise */
+    long queued;                                        /* kernels, before the call failed */
     /* What a deed makes, and releases. */
     mha_context *context;
     mha_attention *made_attention, *made_cache;
@@ -30,6 +30,7 @@ typedef struct trial {
     mha_heads *heads;
     mha_rotary *made_rotary;
     mha_norm *made_norm;
+    mha_activation *made_activation;
     mha_gemm *gemm;
 } trial;
 
@@ -67,6 +68,8 @@ static mha_status create_all(trial *t)
     if (!status)
         status = mha_norm_create(&t->made_norm, t->context, &w->norm_desc);
     if (!status)
+        status = mha_activation_create(&t->made_activation, t->context, &w->activation_desc);
+    if (!status)
         status = mha_gemm_create(&t->gemm, t->context,
                                  &(mha_gemm_desc){ .m = 2, .n = 3, .k = 4, .by = by });
     return status;
@@ -76,6 +79,7 @@ static void destroy_all(trial *t, mha_status status, const char *name)
 {
     cr_expect(!status || !t->gemm, "%s: an object after a failed create", name);
     mha_gemm_destroy(&t->gemm);
+    mha_activation_destroy(&t->made_activation);
     mha_norm_destroy(&t->made_norm);
     mha_rotary_destroy(&t->made_rotary);
     mha_heads_destroy(&t->heads);
@@ -138,6 +142,11 @@ static mha_status normalise(world *w, const mha_call *call)
     return mha_norm_enqueue(w->norm, &w->norm_args, call);
 }
 
+static mha_status activate(world *w, const mha_call *call)
+{
+    return mha_activation_enqueue(w->activation, &w->activation_args, call);
+}
+
 static mha_status append(world *w, const mha_call *call)
 {
     return mha_attention_enqueue(w->cache, &w->cache_args, call);
@@ -161,6 +170,11 @@ static mha_status enqueue_rotary(trial *t)
 static mha_status enqueue_norm(trial *t)
 {
     return enqueue(t, normalise, t->w.norm_call);
+}
+
+static mha_status enqueue_activation(trial *t)
+{
+    return enqueue(t, activate, t->w.activation_call);
 }
 
 static mha_status enqueue_cache(trial *t)
@@ -253,6 +267,16 @@ static void normalise_again(trial *t, mha_status status, const char *name)
     const mha_status again = world_normalise(&t->w, got.out);
     cr_expect_eq(again, MHA_OK, "%s: the next good call: %s", name, mha_status_name(again));
     expect_right(name, &got, &t->norm);
+}
+
+static void activate_again(trial *t, mha_status status, const char *name)
+{
+    results got = { 0 };
+    if (status)
+        expect_claim(t, name, "output", &t->w.activation_output, WORLD_OUTPUTS);
+    const mha_status again = world_activate(&t->w, got.out);
+    cr_expect_eq(again, MHA_OK, "%s: the next good call: %s", name, mha_status_name(again));
+    expect_right(name, &got, &t->activation);
 }
 
 /* The caches are written before the output. */
@@ -416,6 +440,7 @@ static void fail_all(const deed *what, mha_gemm_by by)
     cr_assert_eq(world_run_layer(&t.w, t.layer.out, t.layer.lse), MHA_OK);
     cr_assert_eq(world_rotate(&t.w, t.rotary.out), MHA_OK);
     cr_assert_eq(world_normalise(&t.w, t.norm.out), MHA_OK);
+    cr_assert_eq(world_activate(&t.w, t.activation.out), MHA_OK);
     cr_assert_eq(world_append(&t.w, &t.cache), MHA_OK);
     long hits = 0;
     for (size_t i = 0; layer_function(i); i++) {
@@ -444,6 +469,7 @@ static const deed deeds[] = {
     { "layer on host arrays", run_layer_host, run_layer_as_ever, false },
     { "rotary", enqueue_rotary, rotate_again, false },
     { "norm", enqueue_norm, normalise_again, false },
+    { "activation", enqueue_activation, activate_again, false },
     { "cache", enqueue_cache, append_again, false },
 };
 

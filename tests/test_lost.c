@@ -33,6 +33,7 @@ static void expect_lost(world *w, const char *name)
     mha_heads *heads = NULL;
     mha_rotary *rotary = NULL;
     mha_norm *norm = NULL;
+    mha_activation *activation = NULL;
     cl_event event = (cl_event)w;
     mha_call call = w->call;
     call.event = &event;
@@ -54,6 +55,9 @@ static void expect_lost(world *w, const char *name)
         { "rotary_create", mha_rotary_create(&rotary, context, &w->rotary_desc) },
         { "norm_create", mha_norm_create(&norm, context, &w->norm_desc) },
         { "norm_enqueue", mha_norm_enqueue(w->norm, &w->norm_args, &w->norm_call) },
+        { "activation_create", mha_activation_create(&activation, context, &w->activation_desc) },
+        { "activation_enqueue",
+          mha_activation_enqueue(w->activation, &w->activation_args, &w->activation_call) },
         { "attention_enqueue with a cache",
           mha_attention_enqueue(w->cache, &w->cache_args, &w->cache_call) },
         { "rotary_enqueue", mha_rotary_enqueue(w->rotary, &w->rotary_args, &w->rotary_call) },
@@ -68,6 +72,7 @@ static void expect_lost(world *w, const char *name)
     mha_heads_destroy(&heads);
     mha_rotary_destroy(&rotary);
     mha_norm_destroy(&norm);
+    mha_activation_destroy(&activation);
     cr_expect(!event, "%s: the event is not NULL", name);
     cr_expect(strstr(w->d.sentence, "lost"), "%s: %s", name, w->d.sentence);
 }

@@ -247,3 +247,29 @@ Test(reference_parts, norm)
     expect_near("RMS", output, (double[]){ 0.2, 1.4, 0, 0 }, 4);
     expect_near("RMS inv_std", inv_std, (double[]){ 0.2, sqrt(1e5) }, 2);
 }
+
+/* Values of tables: Phi(1) = 0.841344746, Phi(-2) = 0.022750132; 1 / (1 + e^-ln 3) = 3 / 4. */
+Test(reference_parts, activation)
+{
+    const float x[] = { 1, -2, 0, INFINITY, -INFINITY };
+    double got[5];
+    reference_activation_args args = { .input = x, .output = got };
+    mha_activation_desc desc = { .rows = 1, .width = 5, .kind = MHA_ACTIVATION_GELU };
+    reference_activation(&desc, &args);
+    expect_near("gelu", got, (double[]){ 0.841344746, -0.045500264, 0, INFINITY, 0 }, 5);
+    desc.kind = MHA_ACTIVATION_GELU_TANH;
+    reference_activation(&desc, &args);
+    expect_near("tanh", got, (double[]){ 0.841191990, -0.045402306, 0, INFINITY, 0 }, 5);
+    desc.kind = MHA_ACTIVATION_RELU;
+    reference_activation(&desc, &args);
+    expect_near("relu", got, (double[]){ 1, 0, 0, INFINITY, 0 }, 5);
+    desc.kind = MHA_ACTIVATION_SILU;
+    args.input = (float[]){ (float)LN3, -(float)LN3, -1000, INFINITY, -INFINITY };
+    reference_activation(&desc, &args);
+    expect_near("silu", got, (double[]){ LN3 * 3 / 4, -LN3 / 4, 0, INFINITY, 0 }, 5);
+    desc.alpha = -2;
+    args.gate = (float[]){ 2, 3, 4, 5, 6 };
+    reference_activation(&desc, &args);
+    expect_near("gated, alpha -2", got, (double[]){ 0.2 * LN3, -2.7 * LN3, -4000, 0, -INFINITY },
+                5);
+}

@@ -94,6 +94,7 @@ static void try_steady(mha_gemm_by by, exceptions of_attention, exceptions of_la
     cr_assert_eq(world_run_layer(&w, got.out, got.lse), MHA_OK);
     cr_assert_eq(world_rotate(&w, got.out), MHA_OK);
     cr_assert_eq(world_normalise(&w, got.out), MHA_OK);
+    cr_assert_eq(world_activate(&w, got.out), MHA_OK);
     cr_assert_eq(world_append(&w, &got_cache), MHA_OK);
     expect_stages(&w);
     const long before = layer_live(NULL);
@@ -112,6 +113,11 @@ static void try_steady(mha_gemm_by by, exceptions of_attention, exceptions of_la
     layer_reset();
     cr_expect_eq(mha_norm_enqueue(w.norm, &w.norm_args, &w.norm_call), MHA_OK);
     expect_steady("norm", (exceptions){ 0, 0 });
+    cr_expect_eq(layer_count("clEnqueueNDRangeKernel"), 1);
+    layer_reset();
+    cr_expect_eq(mha_activation_enqueue(w.activation, &w.activation_args, &w.activation_call),
+                 MHA_OK);
+    expect_steady("activation", (exceptions){ 0, 0 });
     cr_expect_eq(layer_count("clEnqueueNDRangeKernel"), 1);
     layer_reset();
     cr_expect_eq(mha_attention_enqueue(w.cache, &w.cache_args, &w.cache_call), MHA_OK);

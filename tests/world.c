@@ -1,5 +1,5 @@
-/* A small attention, layer, rotary embedding and norm on a device, and an attention with a cache,
- * with all the memory that their calls need. */
+/* A small attention, layer, rotary embedding, norm and activation on a device, and an attention
+ * with a cache, with all the memory that their calls need. */
 #include "world.h"
 
 #include "fill.h"
@@ -59,6 +59,12 @@ static void describe(world *w, mha_gemm_by by)
         .rows = WORLD_NORM_ROWS,
         .width = WORLD_WIDTH,
         .uses = 2 * MHA_NORM_INV_STD - 1,
+    };
+    w->activation_desc = (mha_activation_desc){
+        .rows = WORLD_NORM_ROWS,
+        .width = WORLD_WIDTH,
+        .kind = MHA_ACTIVATION_SILU,
+        .uses = MHA_ACTIVATION_GATE,
     };
 }
 
@@ -130,7 +136,7 @@ static void place(world *w)
     };
 }
 
-static void place_norm(world *w)
+static void place_norm_and_activation(world *w)
 {
     const world_data *data = &w->data;
     const size_t rows[4] = { 1, 1, WORLD_NORM_ROWS, WORLD_WIDTH };
@@ -149,6 +155,12 @@ static void place_norm(world *w)
         .sum = device_arg(&w->norm_sum),
         .mean = device_arg(&w->norm_mean),
         .inv_std = device_arg(&w->norm_inv_std),
+    };
+    w->activation_output = device_output(&w->d, rows, NULL, sizeof(float));
+    w->activation_args = (mha_activation_args){
+        .input = w->norm_args.input,
+        .gate = w->norm_args.residual,
+        .output = device_arg(&w->activation_output),
     };
 }
 
@@ -184,7 +196,7 @@ void world_open(world *w, mha_gemm_by by)
     describe_cache(w);
     fill(&w->data);
     place(w);
-    place_norm(w);
+    place_norm_and_activation(w);
     place_cache(w);
     cr_assert_eq(mha_attention_create(&w->attention, w->d.context, &w->desc), MHA_OK, "%s",
                  w->d.sentence);
@@ -194,6 +206,8 @@ void world_open(world *w, mha_gemm_by by)
                  w->d.sentence);
     cr_assert_eq(mha_norm_create(&w->norm, w->d.context, &w->norm_desc), MHA_OK, "%s",
                  w->d.sentence);
+    cr_assert_eq(mha_activation_create(&w->activation, w->d.context, &w->activation_desc), MHA_OK,
+                 "%s", w->d.sentence);
     cr_assert_eq(mha_attention_create(&w->cache, w->d.context, &w->cache_desc), MHA_OK, "%s",
                  w->d.sentence);
     w->cache_call = device_call(&w->d, mha_attention_workspace(w->cache));
@@ -201,7 +215,7 @@ void world_open(world *w, mha_gemm_by by)
     w->call = device_call(&w->d, mha_attention_workspace(w->attention));
     w->layer_call = device_call(&w->d, mha_layer_workspace(w->layer));
     w->load_call = (mha_call){ .queue = w->d.queue };
-    w->norm_call = w->load_call;
+    w->norm_call = w->activation_call = w->load_call;
 }
 
 void world_close(world *w)
@@ -210,6 +224,7 @@ void world_close(world *w)
     mha_layer_destroy(&w->layer);
     mha_rotary_destroy(&w->rotary);
     mha_norm_destroy(&w->norm);
+    mha_activation_destroy(&w->activation);
     mha_attention_destroy(&w->cache);
     device_close(&w->d);
 }
@@ -228,6 +243,7 @@ void world_clear(world *w)
     device_write(&w->d, &w->norm_sum, nans);
     device_write(&w->d, &w->norm_mean, nans);
     device_write(&w->d, &w->norm_inv_std, nans);
+    device_write(&w->d, &w->activation_output, nans);
     device_write(&w->d, &w->cache_output, nans);
     device_write(&w->d, &w->cache_lse, nans);
     device_write(&w->d, &w->cache_key, w->data.cached_key);
@@ -259,6 +275,16 @@ mha_status world_normalise(world *w, float *out)
     const mha_status status = mha_norm_enqueue(w->norm, &w->norm_args, &w->norm_call);
     device_read(&w->d, &w->norm_output, out);
     device_expect_guards(&w->d, "norm");
+    return status;
+}
+
+mha_status world_activate(world *w, float *out)
+{
+    world_clear(w);
+    const mha_status status =
+        mha_activation_enqueue(w->activation, &w->activation_args, &w->activation_call);
+    device_read(&w->d, &w->activation_output, out);
+    device_expect_guards(&w->d, "activation");
     return status;
 }
 

@@ -1,5 +1,6 @@
-/* A small attention, layer, rotary embedding and norm on a device, and an attention with a cache,
- * with all the memory that their calls need: for tests of what happens around the calls. */
+/* A small attention, layer, rotary embedding, norm and activation on a device, and an attention
+ * with a cache, with all the memory that their calls need: for tests of what happens around the
+ * calls. */
 #ifndef MHA_TESTS_WORLD_H
 #define MHA_TESTS_WORLD_H
 
@@ -62,6 +63,10 @@ typedef struct world {
     mha_norm *norm;
     device_tensor norm_output, norm_sum, norm_mean, norm_inv_std;
     mha_norm_args norm_args;
+    mha_activation_desc activation_desc; /* of the queries, gated by the keys */
+    mha_activation *activation;
+    device_tensor activation_output;
+    mha_activation_args activation_args;
     mha_attention_desc cache_desc;
     mha_attention *cache; /* decodes after appending, rotates, merges; positions in host memory */
     device_tensor cache_key, cache_value, cache_output, cache_lse;
@@ -70,18 +75,19 @@ typedef struct world {
     mha_attention_args args, layer_args;
     mha_layer_weights weights;
     mha_rotary_args rotary_args; /* position ids in host memory */
-    mha_call call, layer_call, load_call, rotary_call, norm_call, cache_call;
+    mha_call call, layer_call, load_call, rotary_call, norm_call, activation_call, cache_call;
 } world;
 
 /* `by` does all products. The descs and the data are the same for both. */
 void world_open(world *w, mha_gemm_by by);
 void world_close(world *w);
 
-/* The attention, the layer, the embedding or the norm: NaN into its outputs, the call, the results
- * in out and lse (of WORLD_OUTPUTS and WORLD_ROWS), guards looked at. */
+/* The attention, the layer, the embedding, the norm or the activation: NaN into its outputs, the
+ * call, the results in out and lse (of WORLD_OUTPUTS and WORLD_ROWS), guards looked at. */
 mha_status world_attend(world *w, float *out, float *lse);
 mha_status world_rotate(world *w, float *out);
 mha_status world_normalise(world *w, float *out);
+mha_status world_activate(world *w, float *out);
 mha_status world_load(world *w);
 mha_status world_run_layer(world *w, float *out, float *lse);
 mha_status world_append(world *w, world_cache *got);
