@@ -24,6 +24,13 @@ static const struct {
     { "merge_heads", ops_merge_heads },
     { "Softmax", ops_softmax },
     { "RotaryEmbedding", ops_rotary_embedding },
+    { "LayerNormalization", ops_layer_normalization },
+    { "RMSNormalization", ops_rms_normalization },
+    { "SkipLayerNormalization", ops_skip_layer_normalization },
+    { "Gelu", ops_gelu },
+    { "gelu_fwd", ops_gelu_forward },
+    { "Swish", ops_swish },
+    { "SwiGLU", ops_swiglu },
 };
 
 /* Cases that are a list of steps, and the tests of this project that take them. */

@@ -42,4 +42,15 @@ ops_function ops_softmax;
 /* ops_rotary.c. */
 ops_function ops_rotary_embedding;
 
+/* ops_norm.c. */
+ops_function ops_layer_normalization;
+ops_function ops_rms_normalization;
+ops_function ops_skip_layer_normalization;
+
+/* ops_activation.c. */
+ops_function ops_gelu;
+ops_function ops_gelu_forward;
+ops_function ops_swish;
+ops_function ops_swiglu;
+
 #endif

@@ -129,7 +129,24 @@ void ops_merge_heads(check *self)
     run_heads(self, &desc, false, &split, &merged);
 }
 
-/* All axes before the last are rows to the softmax. */
+static void enqueue_softmax(check *self, const mha_attention_desc *desc, const mha_tensor *scores,
+                            const mha_tensor *probs)
+{
+    const mha_attention_args args = { .probs = *probs };
+    mha_softmax *softmax = NULL;
+    check_status(self, mha_softmax_create(&softmax, self->setup->context, desc),
+                 "mha_softmax_create");
+    if (softmax) {
+        const mha_call call = check_call(self, mha_softmax_workspace(softmax));
+        if (!check_stopped(self))
+            check_status(self, mha_softmax_enqueue(softmax, scores, &args, &call),
+                         "mha_softmax_enqueue");
+    }
+    mha_softmax_destroy(&softmax);
+}
+
+/* The packed tensor is [outer][keys][inner]. The softmax takes rows of keys, so where inner is not
+ * 1 they are split as if they were heads of one element, and merged again. */
 void ops_softmax(check *self)
 {
     const case_tensor *const x = check_need(self, "x");
@@ -137,33 +154,32 @@ void ops_softmax(check *self)
     if (!x)
         return;
     const long axis = given < 0 ? given + (long)x->rank : given;
-    if (!x->rank || axis + 1 != (long)x->rank || x->strided)
-        check_skip(self,
-                   "the interface's softmax is along the last axis of a packed tensor, "
-                   "not along axis %ld of %u",
-                   axis, x->rank);
+    if (axis < 0 || axis >= (long)x->rank)
+        check_fail(self, "%s has no axis %ld", x->name, given);
+    else if (x->strided)
+        check_skip(self, "this program takes a packed %s only", x->name);
     if (check_stopped(self))
         return;
-    const size_t keys = x->shape[axis];
-    const mha_attention_desc desc = {
-        .batch = 1,
-        .heads = 1,
-        .query_len = keys ? x->count / keys : 0,
-        .key_len = keys,
-        .uses = MHA_USES_PROBS,
+    size_t outer = 1, inner = 1;
+    for (unsigned i = 0; i < x->rank; i++)
+        if ((long)i != axis)
+            *((long)i < axis ? &outer : &inner) *= x->shape[i];
+    const mha_heads_desc heads = {
+        .batch = outer, .heads = inner, .len = x->shape[axis], .dim = 1
     };
-    const mha_tensor scores = check_input(self, x);
-    const mha_attention_args args = { .probs = give_like(self, "y", x) };
-    if (!check_ready(self))
-        return;
-    mha_softmax *softmax = NULL;
-    check_status(self, mha_softmax_create(&softmax, self->setup->context, &desc),
-                 "mha_softmax_create");
-    if (softmax) {
-        const mha_call call = check_call(self, mha_softmax_workspace(softmax));
-        if (!check_stopped(self))
-            check_status(self, mha_softmax_enqueue(softmax, &scores, &args, &call),
-                         "mha_softmax_enqueue");
-    }
-    mha_softmax_destroy(&softmax);
+    const mha_attention_desc desc = { .batch = 1,
+                                      .heads = 1,
+                                      .query_len = outer * inner,
+                                      .key_len = x->shape[axis],
+                                      .uses = MHA_USES_PROBS };
+    const mha_tensor scores = check_input(self, x), y = give_like(self, "y", x);
+    mha_tensor rows = { 0 };
+    if (inner != 1)
+        rows = check_made_output(self, "the rows", CASE_FLOAT32, NULL, x->count);
+    if (inner != 1)
+        run_heads(self, &heads, true, &scores, &rows);
+    if (check_ready(self))
+        enqueue_softmax(self, &desc, inner != 1 ? &rows : &scores, inner != 1 ? &rows : &y);
+    if (inner != 1)
+        run_heads(self, &heads, false, &rows, &y);
 }
