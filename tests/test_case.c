@@ -3,52 +3,15 @@
 #define _POSIX_C_SOURCE 200809L
 #include "case.h"
 #include "npy.h"
+#include "scratch.h"
 
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/mha-test-case-XXXXXX";
-
-static void make_folder(void)
-{
-    cr_assert(mkdtemp(folder), "no folder for the test's files");
-}
-
-static void remove_folder(void)
-{
-    char path[512];
-    DIR *const list = opendir(folder);
-    if (!list)
-        return;
-    for (const struct dirent *entry = readdir(list); entry; entry = readdir(list)) {
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        if (entry->d_name[0] != '.')
-            unlink(path);
-    }
-    closedir(list);
-    rmdir(folder);
-}
-
-TestSuite(case, .init = make_folder, .fini = remove_folder);
-
-static const char *path_of(const char *name)
-{
-    static char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static void write_file(const char *name, const void *bytes, size_t size)
-{
-    FILE *const file = fopen(path_of(name), "wb");
-    cr_assert(file);
-    cr_assert_eq(fwrite(bytes, 1, size, file), size);
-    cr_assert_eq(fclose(file), 0);
-}
+TestSuite(case, .init = scratch_make, .fini = scratch_remove);
 
 /* A .npy file of a version, with that header text and so many items, which are the numbers 0, 1, 2
  * .. as float32. */
@@ -67,7 +30,7 @@ static void write_npy_version(const char *name, int version, const char *header,
         const float value = (float)i;
         memcpy(bytes + size, &value, 4);
     }
-    write_file(name, bytes, size);
+    scratch_write(name, bytes, size);
 }
 
 static void write_npy(const char *name, const char *header, size_t items)
@@ -84,7 +47,7 @@ static void refuse_npy(const char *words)
     npy_array array;
     char error[200] = "";
     memset(&array, 0xff, sizeof array);
-    cr_expect(!npy_read(path_of("a.npy"), &array, error, sizeof error), "taken: %s", words);
+    cr_expect(!npy_read(scratch_path("a.npy"), &array, error, sizeof error), "taken: %s", words);
     cr_expect(strstr(error, words), "\"%s\" is not about \"%s\"", error, words);
     cr_expect_null(array.data);
     cr_expect_eq(array.count, 0);
@@ -103,8 +66,8 @@ Test(case, npy_is_read)
             npy_array array;
             char error[200] = "";
             write_npy_version("a.npy", version, headers[i], 6);
-            cr_assert(npy_read(path_of("a.npy"), &array, error, sizeof error), "%s: %s", headers[i],
-                      error);
+            cr_assert(npy_read(scratch_path("a.npy"), &array, error, sizeof error), "%s: %s",
+                      headers[i], error);
             cr_expect_eq(array.type, NPY_FLOAT32);
             cr_expect_eq(array.rank, 2);
             cr_expect_eq(array.shape[0], 2);
@@ -122,12 +85,12 @@ Test(case, npy_of_a_scalar_and_of_nothing)
     npy_array array;
     char error[200] = "";
     write_npy("a.npy", HEADER("<f4", "False", "()"), 1);
-    cr_assert(npy_read(path_of("a.npy"), &array, error, sizeof error), "%s", error);
+    cr_assert(npy_read(scratch_path("a.npy"), &array, error, sizeof error), "%s", error);
     cr_expect_eq(array.rank, 0);
     cr_expect_eq(array.count, 1);
     npy_free(&array);
     write_npy("a.npy", HEADER("<f4", "False", "(3, 0)"), 0);
-    cr_assert(npy_read(path_of("a.npy"), &array, error, sizeof error), "%s", error);
+    cr_assert(npy_read(scratch_path("a.npy"), &array, error, sizeof error), "%s", error);
     cr_expect_eq(array.count, 0);
     cr_expect_not_null(array.data);
     npy_free(&array);
@@ -153,8 +116,8 @@ Test(case, npy_of_every_type)
         npy_array array;
         char error[200] = "";
         write_npy("a.npy", files[i].header, files[i].items);
-        cr_assert(npy_read(path_of("a.npy"), &array, error, sizeof error), "%s%s", files[i].header,
-                  error);
+        cr_assert(npy_read(scratch_path("a.npy"), &array, error, sizeof error), "%s%s",
+                  files[i].header, error);
         cr_expect_eq(array.type, files[i].type);
         cr_expect_eq(array.count, 4);
         npy_free(&array);
@@ -216,7 +179,7 @@ Test(case, npy_of_a_wrong_length)
 static size_t make_good_npy(unsigned char *bytes, size_t capacity)
 {
     write_npy("good.npy", HEADER("<f4", "False", "(2, 3)"), 6);
-    FILE *const file = fopen(path_of("good.npy"), "rb");
+    FILE *const file = fopen(scratch_path("good.npy"), "rb");
     cr_assert(file);
     const size_t size = fread(bytes, 1, capacity, file);
     fclose(file);
@@ -229,7 +192,7 @@ Test(case, npy_cut_off_anywhere)
     unsigned char bytes[512];
     const size_t size = make_good_npy(bytes, sizeof bytes);
     for (size_t length = 0; length < size; length++) {
-        write_file("a.npy", bytes, length);
+        scratch_write("a.npy", bytes, length);
         refuse_npy("");
     }
 }
@@ -245,11 +208,11 @@ Test(case, npy_with_any_byte_changed)
         for (size_t i = 0; i < sizeof changes; i++) {
             const unsigned char kept = bytes[at];
             bytes[at] = changes[i];
-            write_file("a.npy", bytes, size);
+            scratch_write("a.npy", bytes, size);
             bytes[at] = kept;
             npy_array array;
             char error[200];
-            if (npy_read(path_of("a.npy"), &array, error, sizeof error))
+            if (npy_read(scratch_path("a.npy"), &array, error, sizeof error))
                 cr_expect_eq(array.count * array.item_bytes, 24);
             npy_free(&array);
         }
@@ -258,11 +221,11 @@ Test(case, npy_with_any_byte_changed)
 
 Test(case, npy_that_is_none)
 {
-    write_file("a.npy", "hello, this is a text", 21);
+    scratch_write("a.npy", "hello, this is a text", 21);
     refuse_npy("not a .npy file");
     write_npy_version("a.npy", 4, HEADER("<f4", "False", "(2, 3)"), 6);
     refuse_npy("version");
-    unlink(path_of("a.npy"));
+    unlink(scratch_path("a.npy"));
     refuse_npy("No such file");
 }
 
@@ -281,7 +244,7 @@ static void write_case(const char *text)
     write_npy("flat.npy", HEADER("<f4", "False", "(20,)"), 20);
     write_npy("want_o.npy", HEADER("<f4", "False", "(2, 3)"), 6);
     write_npy("lens.npy", HEADER("<i4", "False", "(2,)"), 2);
-    write_file("case.txt", text, strlen(text));
+    scratch_write("case.txt", text, strlen(text));
 }
 
 /* The case is refused with a sentence that names case.txt, then `line` if it is not 0, and holds
@@ -291,8 +254,9 @@ static void refuse_case(const char *text, unsigned line, const char *words)
     case_file file;
     char place[600];
     write_case(text);
-    cr_expect(!case_read(folder, &file), "taken: %s", text);
-    snprintf(place, sizeof place, line ? "%s/case.txt:%u: " : "%s/case.txt: ", folder, line);
+    cr_expect(!case_read(scratch_folder(), &file), "taken: %s", text);
+    snprintf(place, sizeof place, line ? "%s/case.txt:%u: " : "%s/case.txt: ", scratch_folder(),
+             line);
     cr_expect(!strncmp(file.error, place, strlen(place)), "\"%s\" does not begin \"%s\"",
               file.error, place);
     cr_expect(strstr(file.error, words), "\"%s\" is not about \"%s\"", file.error, words);
@@ -304,7 +268,7 @@ Test(case, case_is_read)
     case_file file;
     write_case(START "why = it = all\nscale = 0.5\nheads = 3\ncausal = none\n" TENSORS
                      "output_skip.0 = rows_ge lens\n");
-    cr_assert(case_read(folder, &file), "%s", file.error);
+    cr_assert(case_read(scratch_folder(), &file), "%s", file.error);
     cr_expect_str_eq(file.name, "some_case");
     cr_expect_str_eq(file.op, "sdpa_fwd");
     cr_expect_str_eq(case_string(&file, "why", ""), "it = all");
@@ -337,7 +301,7 @@ Test(case, case_with_strides)
     write_case(START "inputs = 1\n"
                      "input.0 = q float32 2x3 flat.npy strides=8,2 offset=5 storage=20\n"
                      "outputs = 0\n");
-    cr_assert(case_read(folder, &file), "%s", file.error);
+    cr_assert(case_read(scratch_folder(), &file), "%s", file.error);
     const case_tensor *const q = case_input(&file, "q");
     cr_assert_not_null(q);
     cr_expect(q->strided);
@@ -388,8 +352,8 @@ Test(case, case_with_a_bad_frame)
         snprintf(text + strlen(text), sizeof text - strlen(text), "k%d = 1\n", i);
     refuse_case(text, 0, "128 lines");
     case_file file;
-    unlink(path_of("case.txt"));
-    cr_expect(!case_read(folder, &file));
+    unlink(scratch_path("case.txt"));
+    cr_expect(!case_read(scratch_folder(), &file));
     cr_expect(strstr(file.error, "No such file"), "%s", file.error);
     case_free(&file);
     cr_expect(!case_read("/nowhere/at/all", &file));
@@ -480,7 +444,7 @@ Test(case, look_ups_of_bad_values)
         char text[512];
         snprintf(text, sizeof text, START "scale = %s\n" TENSORS, values[i]);
         write_case(text);
-        cr_assert(case_read(folder, &file), "%s", file.error);
+        cr_assert(case_read(scratch_folder(), &file), "%s", file.error);
         cr_expect_eq(case_float(&file, "scale", 7), 7);
         cr_expect(strstr(file.error, "case.txt:4: "), "%s", file.error);
         file.error[0] = '\0';
