@@ -97,6 +97,11 @@ void safetensors_close(safetensors_file *self)
     free(self);
 }
 
+bool safetensors_has(const safetensors_file *self, const char *name)
+{
+    return safetensors_header_find(&self->header, name);
+}
+
 /* "384 x 1536", or "a scalar". */
 static const char *print_shape(unsigned rank, const size_t *shape, char *text, size_t size)
 {

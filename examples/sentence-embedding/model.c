@@ -1,0 +1,210 @@
+/* A BERT on a device: embeddings of tokens and places, the layers, the mean. */
+#include "model.h"
+
+#include "encoder.h"
+#include "rows.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct model {
+    config shape;
+    weights file;
+    const safetensors_tensor *words; /* read row by row from the file */
+    float *positions, *types, *scale, *shift;
+    mha_context *context;
+    cl_command_queue queue;
+    encoder encoder;
+    encoder_layer *layers;
+    char message[400]; /* the library's last one */
+};
+
+static void keep_message(void *data, mha_log_level level, const char *text)
+{
+    model *const self = data;
+    if (level == MHA_LOG_ERROR)
+        snprintf(self->message, sizeof self->message, "%s", text);
+}
+
+static mha_status open_device(model *self, const char *device)
+{
+    static const struct {
+        const char *word;
+        cl_device_type type;
+    } types[] = {
+        { "cpu", CL_DEVICE_TYPE_CPU },
+        { "gpu", CL_DEVICE_TYPE_GPU },
+        { "accelerator", CL_DEVICE_TYPE_ACCELERATOR },
+    };
+    mha_context_options options = { .device_name = device, .log = { keep_message, self, 0 } };
+    for (size_t i = 0; device && i < sizeof types / sizeof types[0]; i++) {
+        if (!strcmp(device, types[i].word)) {
+            options.device_name = NULL;
+            options.device_type = types[i].type;
+        }
+    }
+    mha_status status = mha_context_create(&self->context, &options);
+    if (!status) {
+        cl_int trouble = CL_SUCCESS;
+        self->queue = clCreateCommandQueue(mha_context_cl(self->context),
+                                           mha_context_device(self->context), 0, &trouble);
+        status = (mha_status)trouble;
+    }
+    return status;
+}
+
+static bool read_embeddings(model *self, char *error, size_t error_size)
+{
+    const config *const shape = &self->shape;
+    const size_t width = shape->hidden_size;
+    const weights *const file = &self->file;
+    self->words = weights_find(file, -1, "embeddings.word_embeddings.weight",
+                               shape->vocabulary_size, width, error, error_size);
+    if (self->words)
+        self->positions = weights_read(file, -1, "embeddings.position_embeddings.weight",
+                                       shape->max_positions, width, error, error_size);
+    if (self->positions)
+        self->types = weights_read(file, -1, "embeddings.token_type_embeddings.weight",
+                                   shape->token_types, width, error, error_size);
+    if (self->types)
+        self->scale =
+            weights_read(file, -1, "embeddings.LayerNorm.weight", 0, width, error, error_size);
+    if (self->scale)
+        self->shift =
+            weights_read(file, -1, "embeddings.LayerNorm.bias", 0, width, error, error_size);
+    return self->shift;
+}
+
+/* The sentence for a status: the reader's, the library's, or what the status says. */
+static bool explain(const model *self, mha_status status, char *error, size_t error_size)
+{
+    if (status && !*error)
+        snprintf(error, error_size, "%s", *self->message ? self->message : mha_status_text(status));
+    return !status;
+}
+
+static bool load(model *self, const char *device, size_t batch, char *error, size_t error_size)
+{
+    *error = '\0';
+    self->layers = calloc(self->shape.layers, sizeof *self->layers);
+    mha_status status = self->layers ? open_device(self, device) : MHA_OUT_OF_HOST_MEMORY;
+    if (!status)
+        status = encoder_open(&self->encoder, &self->shape, batch, self->context, self->queue);
+    for (size_t i = 0; i < self->shape.layers && !status; i++)
+        status =
+            encoder_load(&self->encoder, &self->layers[i], &self->file, (long)i, error, error_size);
+    return explain(self, status, error, error_size);
+}
+
+model *model_open(const char *folder, const config *shape, const char *device, size_t batch,
+                  char *error, size_t error_size)
+{
+    model *const self = calloc(1, sizeof *self);
+    if (!self) {
+        snprintf(error, error_size, "the host is out of memory");
+        return NULL;
+    }
+    self->shape = *shape;
+    if (weights_open(folder, &self->file, error, error_size) &&
+        read_embeddings(self, error, error_size) && load(self, device, batch, error, error_size))
+        return self;
+    model_close(self);
+    return NULL;
+}
+
+void model_close(model *self)
+{
+    if (!self)
+        return;
+    for (size_t i = 0; self->layers && i < self->shape.layers; i++)
+        encoder_unload(&self->layers[i]);
+    free(self->layers);
+    encoder_close(&self->encoder);
+    if (self->queue)
+        clReleaseCommandQueue(self->queue);
+    mha_context_destroy(&self->context);
+    free(self->shift);
+    free(self->scale);
+    free(self->types);
+    free(self->positions);
+    weights_close(&self->file);
+    free(self);
+}
+
+/* A sequence's rows: its tokens', their places' and the first type's embeddings, normalised. */
+static void embed_tokens(const model *self, const int32_t *ids, size_t length, float *rows)
+{
+    const size_t width = self->shape.hidden_size;
+    for (size_t i = 0; i < length; i++) {
+        float *const row = rows + i * width;
+        safetensors_read(self->words, (size_t)ids[i] * width, width, row);
+        for (size_t j = 0; j < width; j++)
+            row[j] += self->positions[i * width + j] + self->types[j];
+    }
+    rows_normalize(rows, length, width, self->scale, self->shift, self->shape.layer_norm_eps);
+}
+
+/* Embeds the tokens and runs the first `layers` layers. What a smaller batch leaves free is of
+ * length 0. */
+static mha_status run(model *self, const token_batch *batch, int32_t *lengths, size_t layers)
+{
+    const size_t values = batch->length * self->shape.hidden_size;
+    mha_status status = MHA_OK;
+    float *const rows = self->encoder.host_rows;
+    memset(rows, 0, self->encoder.batch * values * sizeof *rows);
+    for (size_t i = 0; i < batch->count; i++) {
+        embed_tokens(self, batch->ids + i * batch->length, batch->length, rows + i * values);
+        lengths[i] = batch->lengths[i];
+    }
+    for (size_t i = 0; i < layers && !status; i++)
+        status = encoder_run(&self->encoder, &self->layers[i], batch->length, lengths);
+    return status;
+}
+
+static bool embed(void *data, const token_batch *batch, float *embeddings, char *error,
+                  size_t error_size)
+{
+    model *const self = data;
+    const size_t width = self->shape.hidden_size;
+    int32_t *const lengths = calloc(self->encoder.batch, sizeof *lengths);
+    const mha_status status =
+        lengths ? run(self, batch, lengths, self->shape.layers) : MHA_OUT_OF_HOST_MEMORY;
+    for (size_t i = 0; i < batch->count && !status; i++)
+        rows_pool(self->encoder.host_rows + i * batch->length * width, (size_t)batch->lengths[i],
+                  width, embeddings + i * width);
+    free(lengths);
+    *error = '\0';
+    return explain(self, status, error, error_size);
+}
+
+embedder model_embedder(model *self)
+{
+    return (embedder){ .width = self->shape.hidden_size, .data = self, .embed = embed };
+}
+
+bool model_attention(model *self, const int32_t *ids, size_t length, size_t layer, size_t head,
+                     float *probs, char *error, size_t error_size)
+{
+    const size_t batch = self->encoder.batch, heads = self->shape.heads;
+    if (layer >= self->shape.layers || head >= heads) {
+        snprintf(error, error_size, "layer %zu, head %zu: the model has %zu layers of %zu heads",
+                 layer, head, self->shape.layers, heads);
+        return false;
+    }
+    *error = '\0';
+    int32_t own = (int32_t)length;
+    const token_batch sequence = { 1, length, ids, &own };
+    int32_t *const lengths = calloc(batch, sizeof *lengths);
+    float *const all = calloc(batch * heads, length * length * sizeof *all);
+    mha_status status =
+        lengths && all ? run(self, &sequence, lengths, layer) : MHA_OUT_OF_HOST_MEMORY;
+    if (!status)
+        status = encoder_probs(&self->encoder, &self->file, (long)layer, length, lengths, all,
+                               error, error_size);
+    if (!status)
+        memcpy(probs, all + head * length * length, length * length * sizeof *probs);
+    free(all);
+    free(lengths);
+    return explain(self, status, error, error_size);
+}

@@ -1,0 +1,124 @@
+/* Vectors for sentences, by a BERT on any OpenCL device. */
+#include "heatmap.h"
+#include "model.h"
+#include "options.h"
+#include "sentences.h"
+
+#include <stdlib.h>
+
+/* All that is opened, in that order; NULL where it is not. */
+typedef struct program {
+    options options;
+    config config;
+    wordpiece *tokenizer;
+    model *model;
+    char error[600];
+} program;
+
+static bool open_tokenizer(program *self)
+{
+    char path[4096], reason[400];
+    if (!config_read(self->options.folder, &self->config, self->error, sizeof self->error))
+        return false;
+    if ((size_t)snprintf(path, sizeof path, "%s/vocab.txt", self->options.folder) >= sizeof path) {
+        snprintf(self->error, sizeof self->error, "vocab.txt: the path is too long");
+        return false;
+    }
+    self->tokenizer = wordpiece_open(path, &self->config.words, reason, sizeof reason);
+    if (!self->tokenizer) {
+        snprintf(self->error, sizeof self->error, "vocab.txt: %s", reason);
+        return false;
+    }
+    const size_t tokens = wordpiece_vocabulary_size(self->tokenizer);
+    if (tokens > self->config.vocabulary_size)
+        snprintf(self->error, sizeof self->error,
+                 "vocab.txt: it has %zu tokens, and config.json speaks of %zu", tokens,
+                 self->config.vocabulary_size);
+    return tokens <= self->config.vocabulary_size;
+}
+
+static bool open_model(program *self, size_t batch)
+{
+    self->model = model_open(self->options.folder, &self->config, self->options.device, batch,
+                             self->error, sizeof self->error);
+    return self->model;
+}
+
+static bool write_sentences(program *self)
+{
+    const bool needs_model = self->options.format != OUTPUT_IDS;
+    if (needs_model && !open_model(self, self->options.batch))
+        return false;
+    const embedder maker = needs_model ? model_embedder(self->model) : (embedder){ 0 };
+    const sentences work = { .tokenizer = self->tokenizer,
+                             .maker = needs_model ? &maker : NULL,
+                             .max_tokens = self->config.max_tokens,
+                             .batch = self->options.batch,
+                             .pad_token = self->config.pad_token,
+                             .are_pairs = self->options.are_pairs,
+                             .notes = stderr,
+                             .program = options_program };
+    return sentences_run(&work, stdin, stdout, self->options.format, self->error,
+                         sizeof self->error);
+}
+
+/* The attention of a sentence's tokens, with the tokens as labels. */
+static bool draw(program *self, const int32_t *ids, size_t count)
+{
+    char title[100];
+    bool good = false;
+    const char **const labels = calloc(count, sizeof *labels);
+    float *const weights = calloc(count, count * sizeof *weights);
+    for (size_t i = 0; labels && i < count; i++)
+        labels[i] = wordpiece_token(self->tokenizer, ids[i]);
+    snprintf(title, sizeof title, "layer %zu, head %zu: each row attends to columns",
+             self->options.layer, self->options.head);
+    if (!labels || !weights)
+        snprintf(self->error, sizeof self->error, "the host is out of memory");
+    else
+        good = model_attention(self->model, ids, count, self->options.layer, self->options.head,
+                               weights, self->error, sizeof self->error) &&
+               heatmap_draw(&(heatmap){ title, count, labels, weights }, self->options.picture,
+                            self->error, sizeof self->error);
+    free(weights);
+    free(labels);
+    return good;
+}
+
+static bool draw_first_sentence(program *self)
+{
+    char *line = NULL;
+    size_t room = 0, count = 0;
+    bool is_cut = false, good = false;
+    int32_t *const ids = calloc(self->config.max_tokens, sizeof *ids);
+    const long length = sentences_read_line(stdin, &line, &room);
+    if (ids && length >= 0)
+        count = wordpiece_encode(self->tokenizer, line, (size_t)length, ids,
+                                 self->config.max_tokens, &is_cut);
+    if (is_cut)
+        fprintf(stderr, "%s: the sentence has more than %zu tokens; the rest is left out\n",
+                options_program, self->config.max_tokens);
+    if (!count)
+        snprintf(self->error, sizeof self->error, "%s",
+                 ids ? "there is no sentence to draw" : "the host is out of memory");
+    else
+        good = open_model(self, 1) && draw(self, ids, count);
+    free(line);
+    free(ids);
+    return good;
+}
+
+int main(int argc, char **argv)
+{
+    program self = { 0 };
+    int exit_code = 0;
+    if (!options_read(&self.options, argc, argv, &exit_code))
+        return exit_code;
+    const bool good = open_tokenizer(&self) &&
+                      (self.options.picture ? draw_first_sentence(&self) : write_sentences(&self));
+    if (!good)
+        fprintf(stderr, "%s: %s\n", options_program, self.error);
+    model_close(self.model);
+    wordpiece_close(self.tokenizer);
+    return good ? 0 : 1;
+}
