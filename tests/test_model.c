@@ -1,0 +1,352 @@
+/* The network of sentence-embedding on a device, compared with naive loops in double over the same
+ * small random weights; and what a wrong file is told. */
+#include "model.h"
+#include "rows.h"
+#include "scratch.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    WIDTH = 8,
+    HEADS = 2,
+    LAYERS = 2,
+    WIDE = 12,
+    WORDS = 9,
+    PLACES = 6,
+    TYPES = 2,
+    BATCH = 3
+};
+
+static const config shape = { .hidden_size = WIDTH,
+                              .heads = HEADS,
+                              .layers = LAYERS,
+                              .intermediate_size = WIDE,
+                              .vocabulary_size = WORDS,
+                              .max_positions = PLACES,
+                              .token_types = TYPES,
+                              .layer_norm_eps = 1e-3f,
+                              .activation = CONFIG_GELU,
+                              .max_tokens = PLACES };
+
+/* Where the weights of a network lie among its numbers; columns alone where rows is 0. */
+typedef struct place {
+    char name[80];
+    size_t rows, columns, first;
+} place;
+
+typedef struct network {
+    size_t num_places, num_values;
+    place places[64];
+    float values[4096];
+} network;
+
+static void add(network *self, const char *name, size_t rows, size_t columns)
+{
+    place *const next = &self->places[self->num_places++];
+    const size_t count = (rows ? rows : 1) * columns;
+    *next = (place){ .rows = rows, .columns = columns, .first = self->num_values };
+    snprintf(next->name, sizeof next->name, "%s", name);
+    for (size_t i = 0; i < count; i++)
+        self->values[self->num_values++] = (float)(rand() % 2001 - 1000) / 1000;
+}
+
+static void add_of_layer(network *self, int layer, const char *name, size_t rows, size_t columns)
+{
+    char full[80], bias[80];
+    snprintf(full, sizeof full, "encoder.layer.%d.%s.weight", layer, name);
+    snprintf(bias, sizeof bias, "encoder.layer.%d.%s.bias", layer, name);
+    add(self, full, rows, columns);
+    add(self, bias, 0, rows ? rows : columns);
+}
+
+static network *make_network(void)
+{
+    network *const self = calloc(1, sizeof *self);
+    cr_assert(self);
+    srand(11);
+    add(self, "embeddings.word_embeddings.weight", WORDS, WIDTH);
+    add(self, "embeddings.position_embeddings.weight", PLACES, WIDTH);
+    add(self, "embeddings.token_type_embeddings.weight", TYPES, WIDTH);
+    add(self, "embeddings.LayerNorm.weight", 0, WIDTH);
+    add(self, "embeddings.LayerNorm.bias", 0, WIDTH);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        add_of_layer(self, layer, "attention.self.query", WIDTH, WIDTH);
+        add_of_layer(self, layer, "attention.self.key", WIDTH, WIDTH);
+        add_of_layer(self, layer, "attention.self.value", WIDTH, WIDTH);
+        add_of_layer(self, layer, "attention.output.dense", WIDTH, WIDTH);
+        add_of_layer(self, layer, "attention.output.LayerNorm", 0, WIDTH);
+        add_of_layer(self, layer, "intermediate.dense", WIDE, WIDTH);
+        add_of_layer(self, layer, "output.dense", WIDTH, WIDE);
+        add_of_layer(self, layer, "output.LayerNorm", 0, WIDTH);
+    }
+    return self;
+}
+
+/* As a model.safetensors, each name behind `prefix`, without the tensor `missing`, if that is not
+ * NULL. */
+static void write_network(const network *self, const char *prefix, const char *missing)
+{
+    static unsigned char bytes[65536];
+    char header[16384] = "{";
+    size_t used = 1, size = 0;
+    for (size_t i = 0; i < self->num_places; i++) {
+        const place *const p = &self->places[i];
+        const size_t count = (p->rows ? p->rows : 1) * p->columns;
+        char dims[40];
+        if (missing && !strcmp(p->name, missing))
+            continue;
+        snprintf(dims, sizeof dims, p->rows ? "%zu,%zu" : "%zu", p->rows ? p->rows : p->columns,
+                 p->columns);
+        used +=
+            (size_t)snprintf(header + used, sizeof header - used,
+                             "%s\"%s%s\":{\"dtype\":\"F32\",\"shape\":[%s],"
+                             "\"data_offsets\":[%zu,%zu]}",
+                             used > 1 ? "," : "", prefix, p->name, dims, size, size + 4 * count);
+        memcpy(bytes + 32768 + size, self->values + p->first, 4 * count);
+        size += 4 * count;
+    }
+    header[used++] = '}';
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (unsigned char)(used >> 8 * i);
+    memcpy(bytes + 8, header, used);
+    memmove(bytes + 8 + used, bytes + 32768, size);
+    scratch_write("model.safetensors", bytes, 8 + used + size);
+}
+
+/* ------------------------------------------------------------------- the same in double, naive --
+ */
+
+static const float *find(const network *self, int layer, const char *name, const char *which)
+{
+    char full[80];
+    if (layer < 0)
+        snprintf(full, sizeof full, "%s.%s", name, which);
+    else
+        snprintf(full, sizeof full, "encoder.layer.%d.%s.%s", layer, name, which);
+    for (size_t i = 0; i < self->num_places; i++)
+        if (!strcmp(self->places[i].name, full))
+            return self->values + self->places[i].first;
+    cr_assert_fail("no %s", full);
+    return NULL;
+}
+
+static void dense(const network *self, int layer, const char *name, size_t in, size_t out,
+                  const double *row, double *result)
+{
+    const float *const weight = find(self, layer, name, "weight");
+    const float *const bias = find(self, layer, name, "bias");
+    for (size_t i = 0; i < out; i++) {
+        result[i] = bias[i];
+        for (size_t j = 0; j < in; j++)
+            result[i] += weight[i * in + j] * row[j];
+    }
+}
+
+static void norm(const network *self, int layer, const char *name, double *row)
+{
+    const float *const scale = find(self, layer, name, "weight");
+    const float *const shift = find(self, layer, name, "bias");
+    double mean = 0, variance = 0;
+    for (size_t i = 0; i < WIDTH; i++)
+        mean += row[i] / WIDTH;
+    for (size_t i = 0; i < WIDTH; i++)
+        variance += (row[i] - mean) * (row[i] - mean) / WIDTH;
+    for (size_t i = 0; i < WIDTH; i++)
+        row[i] = (row[i] - mean) / sqrt(variance + shape.layer_norm_eps) * scale[i] + shift[i];
+}
+
+static void embed_reference(const network *self, const int32_t *ids, size_t length,
+                            double rows[][WIDTH])
+{
+    const float *const tokens = find(self, -1, "embeddings.word_embeddings", "weight");
+    const float *const places = find(self, -1, "embeddings.position_embeddings", "weight");
+    const float *const types = find(self, -1, "embeddings.token_type_embeddings", "weight");
+    for (size_t i = 0; i < length; i++) {
+        for (size_t j = 0; j < WIDTH; j++)
+            rows[i][j] =
+                (double)tokens[(size_t)ids[i] * WIDTH + j] + places[i * WIDTH + j] + types[j];
+        norm(self, -1, "embeddings.LayerNorm", rows[i]);
+    }
+}
+
+/* probs[head][query][key], and to each row of `heads` what its heads give. */
+static void attend(const network *self, int layer, size_t length, double rows[][WIDTH],
+                   double probs[HEADS][PLACES][PLACES], double heads[][WIDTH])
+{
+    double query[PLACES][WIDTH], key[PLACES][WIDTH], value[PLACES][WIDTH];
+    const size_t dim = WIDTH / HEADS;
+    for (size_t i = 0; i < length; i++) {
+        dense(self, layer, "attention.self.query", WIDTH, WIDTH, rows[i], query[i]);
+        dense(self, layer, "attention.self.key", WIDTH, WIDTH, rows[i], key[i]);
+        dense(self, layer, "attention.self.value", WIDTH, WIDTH, rows[i], value[i]);
+    }
+    memset(heads, 0, length * sizeof *heads);
+    for (size_t h = 0; h < HEADS; h++) {
+        for (size_t i = 0; i < length; i++) {
+            double sum = 0;
+            for (size_t j = 0; j < length; j++) {
+                double score = 0;
+                for (size_t c = h * dim; c < (h + 1) * dim; c++)
+                    score += query[i][c] * key[j][c];
+                probs[h][i][j] = exp(score / sqrt((double)dim));
+                sum += probs[h][i][j];
+            }
+            for (size_t j = 0; j < length; j++) {
+                probs[h][i][j] /= sum;
+                for (size_t c = h * dim; c < (h + 1) * dim; c++)
+                    heads[i][c] += probs[h][i][j] * value[j][c];
+            }
+        }
+    }
+}
+
+static void run_reference_layer(const network *self, int layer, size_t length, double rows[][WIDTH])
+{
+    double probs[HEADS][PLACES][PLACES], heads[PLACES][WIDTH], added[WIDTH], wide[WIDE];
+    attend(self, layer, length, rows, probs, heads);
+    for (size_t i = 0; i < length; i++) {
+        dense(self, layer, "attention.output.dense", WIDTH, WIDTH, heads[i], added);
+        for (size_t j = 0; j < WIDTH; j++)
+            rows[i][j] += added[j];
+        norm(self, layer, "attention.output.LayerNorm", rows[i]);
+        dense(self, layer, "intermediate.dense", WIDTH, WIDE, rows[i], wide);
+        for (size_t j = 0; j < WIDE; j++)
+            wide[j] *= (1 + erf(wide[j] / sqrt(2))) / 2;
+        dense(self, layer, "output.dense", WIDE, WIDTH, wide, added);
+        for (size_t j = 0; j < WIDTH; j++)
+            rows[i][j] += added[j];
+        norm(self, layer, "output.LayerNorm", rows[i]);
+    }
+}
+
+static void pool_reference(size_t length, double rows[][WIDTH], double *out)
+{
+    double squares = 0;
+    for (size_t j = 0; j < WIDTH; j++) {
+        out[j] = 0;
+        for (size_t i = 0; i < length; i++)
+            out[j] += rows[i][j] / (double)length;
+        squares += out[j] * out[j];
+    }
+    for (size_t j = 0; j < WIDTH; j++)
+        out[j] /= sqrt(squares);
+}
+
+/* ------------------------------------------------------------------------------------- the tests
+ * -- */
+
+TestSuite(model, .init = scratch_make, .fini = scratch_remove);
+
+static model *open_network(char *error, size_t error_size)
+{
+    return model_open(scratch_folder(), &shape, NULL, BATCH, error, error_size);
+}
+
+/* Two sequences of unequal lengths where three have room, twice, as a call must leave nothing. */
+static void check_embeddings(const char *prefix)
+{
+    static const int32_t ids[2][5] = { { 2, 7, 1, 8, 3 }, { 2, 5, 3, 0, 0 } };
+    static const int32_t lengths[] = { 5, 3 };
+    char error[300] = "";
+    float got[2][WIDTH];
+    network *const weights = make_network();
+    write_network(weights, prefix, NULL);
+    model *const self = open_network(error, sizeof error);
+    cr_assert(self, "%s", error);
+    const embedder maker = model_embedder(self);
+    const token_batch batch = { 2, 5, &ids[0][0], lengths };
+    cr_assert_eq(maker.width, WIDTH);
+    for (int round = 0; round < 2; round++) {
+        cr_assert(maker.embed(maker.data, &batch, &got[0][0], error, sizeof error), "%s", error);
+        for (size_t i = 0; i < 2; i++) {
+            double rows[PLACES][WIDTH], wanted[WIDTH];
+            embed_reference(weights, ids[i], (size_t)lengths[i], rows);
+            for (int layer = 0; layer < LAYERS; layer++)
+                run_reference_layer(weights, layer, (size_t)lengths[i], rows);
+            pool_reference((size_t)lengths[i], rows, wanted);
+            for (size_t j = 0; j < WIDTH; j++)
+                cr_expect_float_eq(got[i][j], wanted[j], 1e-5, "round %d [%zu][%zu]: %g, not %g",
+                                   round, i, j, got[i][j], wanted[j]);
+        }
+    }
+    model_close(self);
+    free(weights);
+}
+
+Test(model, embeddings)
+{
+    check_embeddings("");
+}
+
+Test(model, names_that_begin_with_bert)
+{
+    check_embeddings("bert.");
+}
+
+Test(model, activations)
+{
+    for (int i = -400; i <= 400; i++) {
+        const double x = i / 20.;
+        const double inner = sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x);
+        const double wanted[] = { [CONFIG_GELU] = x * (1 + erf(x / sqrt(2))) / 2,
+                                  [CONFIG_GELU_TANH] = x * (1 + tanh(inner)) / 2,
+                                  [CONFIG_RELU] = x > 0 ? x : 0,
+                                  [CONFIG_SILU] = x / (1 + exp(-x)) };
+        for (int kind = CONFIG_GELU; kind <= CONFIG_SILU; kind++) {
+            float got[] = { (float)x, 5 };
+            rows_activate(got, 1, (config_activation)kind);
+            cr_expect_float_eq(got[0], wanted[kind], 1e-6 + 1e-6 * fabs(x), "%d of %g", kind, x);
+            cr_expect_eq(got[1], 5);
+        }
+    }
+}
+
+Test(model, attention_of_a_head)
+{
+    static const int32_t ids[] = { 2, 7, 1, 8 };
+    char error[300] = "";
+    float got[4][4];
+    double rows[PLACES][WIDTH], heads[PLACES][WIDTH], probs[HEADS][PLACES][PLACES];
+    network *const weights = make_network();
+    write_network(weights, "", NULL);
+    model *const self = open_network(error, sizeof error);
+    cr_assert(self, "%s", error);
+    cr_assert(model_attention(self, ids, 4, 1, 1, &got[0][0], error, sizeof error), "%s", error);
+    embed_reference(weights, ids, 4, rows);
+    run_reference_layer(weights, 0, 4, rows);
+    attend(weights, 1, 4, rows, probs, heads);
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < 4; j++)
+            cr_expect_float_eq(got[i][j], probs[1][i][j], 1e-5, "[%zu][%zu]: %g, not %g", i, j,
+                               got[i][j], probs[1][i][j]);
+    cr_assert(!model_attention(self, ids, 4, 2, 0, &got[0][0], error, sizeof error));
+    cr_assert_str_eq(error, "layer 2, head 0: the model has 2 layers of 2 heads");
+    model_close(self);
+    free(weights);
+}
+
+Test(model, refusals)
+{
+    char error[300] = "";
+    network *const weights = make_network();
+    cr_assert(!open_network(error, sizeof error));
+    cr_assert_str_eq(error, "model.safetensors: No such file or directory");
+    for (size_t i = 0; i < weights->num_places; i++) {
+        const char *const name = weights->places[i].name;
+        write_network(weights, "", name);
+        cr_expect(!open_network(error, sizeof error), "%s", name);
+        cr_expect(strstr(error, "model.safetensors: it has no tensor ") && strstr(error, name),
+                  "%s: %s", name, error);
+    }
+    weights->places[0].columns = WIDTH / 2;
+    weights->places[0].rows = WORDS * 2;
+    write_network(weights, "", NULL);
+    cr_assert(!open_network(error, sizeof error));
+    cr_assert_str_eq(error, "model.safetensors: its tensor embeddings.word_embeddings.weight is "
+                            "18 x 4, not 9 x 8");
+    free(weights);
+}
