@@ -156,6 +156,14 @@ Test(sentences, ids)
           "test: line 3 has more than 6 tokens; the rest is left out\n");
 }
 
+Test(sentences, cuts_are_noted_once)
+{
+    const setting how = { .format = OUTPUT_IDS };
+    check(
+        "a\na a a a a\n\na a a a a a\n", &how, "2 4 3\n2 4 4 4 4 3\n2 3\n2 4 4 4 4 3\n",
+        "test: 2 sentences, the first in line 2, have more than 6 tokens; the rest is left out\n");
+}
+
 /* More lines than a window of 32 holds, in their order. */
 Test(sentences, many_lines)
 {

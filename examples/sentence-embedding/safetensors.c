@@ -118,7 +118,8 @@ const safetensors_tensor *safetensors_find(const safetensors_file *self, const c
     const safetensors_tensor *const tensor = safetensors_header_find(&self->header, name);
     if (!tensor) {
         snprintf(error, error_size, "it has no tensor %s", name);
-    } else if (tensor->rank != rank || memcmp(tensor->shape, shape, rank * sizeof *shape)) {
+    } else if (tensor->rank != rank ||
+               (rank && memcmp(tensor->shape, shape, rank * sizeof *shape))) {
         char has[200], wanted[200];
         snprintf(error, error_size, "its tensor %s is %s, not %s", name,
                  print_shape(tensor->rank, tensor->shape, has, sizeof has),

@@ -36,8 +36,9 @@ void safetensors_close(safetensors_file *self); /* NULL is fine */
 
 bool safetensors_has(const safetensors_file *self, const char *name);
 
-/* The tensor of that name, shape[rank] and one of the three float types; a part of the file, do not
- * free it. NULL: `error` holds a sentence that names the tensor, and both shapes if they differ. */
+/* The tensor of that name, shape[rank] (NULL for a scalar) and one of the three float types; a part
+ * of the file, do not free it. NULL: `error` holds a sentence that names the tensor, and both
+ * shapes if they differ. */
 const safetensors_tensor *safetensors_find(const safetensors_file *self, const char *name,
                                            unsigned rank, const size_t *shape, char *error,
                                            size_t error_size);

@@ -14,7 +14,8 @@ typedef struct run {
     const sentences *self;
     output out;
     batches batches;
-    size_t line; /* counted from 1 */
+    size_t line;               /* counted from 1 */
+    size_t num_cut, first_cut; /* sentences that were cut, and the line of the first */
     char *error;
     size_t error_size;
 } run;
@@ -35,9 +36,8 @@ static size_t encode(run *state, const char *text, size_t length, int32_t *ids)
     bool is_cut = false;
     const size_t count =
         wordpiece_encode(self->tokenizer, text, length, ids, self->max_tokens, &is_cut);
-    if (is_cut)
-        fprintf(self->notes, "%s: line %zu has more than %zu tokens; the rest is left out\n",
-                self->program, state->line, self->max_tokens);
+    if (is_cut && !state->num_cut++)
+        state->first_cut = state->line;
     return count;
 }
 
@@ -124,6 +124,20 @@ static bool take_lines(run *state, FILE *in)
     return good && (!state->batches.count || write_collected(state));
 }
 
+/* One line for all of them: a text that is no list of sentences may have any number. */
+static void note_cuts(const run *state)
+{
+    const sentences *const self = state->self;
+    if (state->num_cut == 1)
+        fprintf(self->notes, "%s: line %zu has more than %zu tokens; the rest is left out\n",
+                self->program, state->first_cut, self->max_tokens);
+    else if (state->num_cut)
+        fprintf(self->notes,
+                "%s: %zu sentences, the first in line %zu, have more than %zu tokens; the rest is"
+                " left out\n",
+                self->program, state->num_cut, state->first_cut, self->max_tokens);
+}
+
 bool sentences_run(const sentences *self, FILE *in, FILE *out, output_format format, char *error,
                    size_t error_size)
 {
@@ -139,6 +153,7 @@ bool sentences_run(const sentences *self, FILE *in, FILE *out, output_format for
         snprintf(error, error_size, "the output cannot be written");
         good = false;
     }
+    note_cuts(&state);
     batches_free(&state.batches);
     return good;
 }

@@ -13,8 +13,8 @@ typedef struct sentences {
     size_t max_tokens, batch;
     int32_t pad_token;
     bool are_pairs; /* a line is two sentences with a tab between them; their cosine is written */
-    FILE *notes;    /* gets a line for each sentence that is cut */
-    const char *program; /* begins those lines */
+    FILE *notes;    /* gets a line if sentences were cut */
+    const char *program; /* begins that line */
 } sentences;
 
 /* Reads all of `in`; a line may be empty and of any length. False: `error` holds a sentence; what
