@@ -22,7 +22,7 @@
         batch, heads, group, scale, RULES_ARGUMENTS
 
 /* What a row's output, summed up at the maximum top, is multiplied by: 1 / sum, with a sink in the sum;
- * 0 where nothing was summed up. *log_sum becomes the row's lse. sink: -INFINITY is none. */
+ * 0 where nothing was summed up. *log_sum, if given, becomes the row's lse. sink: -INFINITY is none. */
 static float attend_divide(float *log_sum, float top, float sum, float sink)
 {
     float scale_by = 1.0f;
@@ -32,7 +32,8 @@ static float attend_divide(float *log_sum, float top, float sum, float sink)
         sum = sum * scale_by + exp(sink - joint);
         top = joint;
     }
-    *log_sum = sum == 0.0f ? -INFINITY : top + log(sum);
+    if (log_sum)
+        *log_sum = sum == 0.0f ? -INFINITY : top + log(sum);
     return sum == 0.0f ? 0.0f : scale_by / sum;
 }
 

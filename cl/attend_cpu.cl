@@ -1,21 +1,22 @@
 /* Streaming attention for CPUs: one pass over the keys with a running maximum and sum, the scores
  * never stored ("Online normalizer calculation for softmax", 2018; FlashAttention, 2022).
  *
- * A work-group is one work-item, which makes TILES tiles of 8 * VECTORS queries of one head. Its SIMD
- * lanes are queries: keys and values are read where they are and broadcast, so maximum, sum and
- * exponential run element by element, and 4 keys (or 4 dims) x 8 * VECTORS queries of sums fit the
- * registers of AVX2. 8 lanes of one row each, or keys in the lanes, were far slower.
+ * A work-group is one work-item, which makes TILES tiles of LANES * VECTORS queries of one head. Its
+ * SIMD lanes are queries: keys and values are read where they are and broadcast, so maximum, sum and
+ * exponential run element by element, and TALL keys (or dims) x LANES * VECTORS queries of sums stay in
+ * registers. 8 lanes of one row each, or keys in the lanes, were far slower.
  *
- * Build options: VECTORS; TILES; BLOCK keys between two looks at the maximum, a multiple of 4; those
- * of attend.h and rules.h.
+ * Build options: LANES, see vectors.h; VECTORS; TILES; TALL; BLOCK keys between two looks at the maximum,
+ * a multiple of TALL and of 16; those of attend.h and rules.h.
  *
- * Work-group (t, g): queries from t * TILES * 8 * VECTORS on (counted from the last ones back where
- * causal, since those take longest), batch and head g; a group goes on with g + number of groups. */
+ * Work-group (n, g): the part_of(n) of TILES * QUERIES queries, batch and head g; a group goes on with
+ * g + number of groups. */
 #include "attend.h"
+#include "vectors.h"
 #include "power.h"
-#include "transpose.h"
+#include "rules_lanes.h"
 
-#define QUERIES (8 * VECTORS)
+#define QUERIES (LANES * VECTORS)
 
 /* Keys and values as rows of float32: in place if they are that, else converted a block at a time. */
 #if KEY_TYPE == 1
@@ -26,41 +27,41 @@
 
 /* p[k][query] = key k . query, for `count` keys; q is [HEAD_DIM][QUERIES]. The last register tile may
  * repeat the last key: p has room for it and nobody reads it. */
-static void score_block(__local float8 *p, __local const float8 *q, ROWS *keys, ulong stride,
+static void score_block(__local floats *p, __local const floats *q, ROWS *keys, ulong stride,
                         int count)
 {
-    for (int k = 0; k < count; k += 4) {
-        float8 sum[4][VECTORS];
-        ROWS *row[4];
+    for (int k = 0; k < count; k += TALL) {
+        floats sum[TALL][VECTORS];
+        ROWS *row[TALL];
         #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < TALL; i++) {
             row[i] = keys + min(k + i, count - 1) * stride;
             #pragma unroll
             for (int v = 0; v < VECTORS; v++)
-                sum[i][v] = (float8)(0.0f);
+                sum[i][v] = (floats)(0.0f);
         }
         #pragma unroll 2
         for (int d = 0; d < HEAD_DIM; d++) {
             #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float8 x = (float8)(row[i][d]);
+            for (int i = 0; i < TALL; i++) {
+                const floats x = (floats)(row[i][d]);
                 #pragma unroll
                 for (int v = 0; v < VECTORS; v++)
                     sum[i][v] += x * q[d * VECTORS + v];
             }
         }
         #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < TALL; i++)
             #pragma unroll
             for (int v = 0; v < VECTORS; v++)
                 p[(k + i) * VECTORS + v] = sum[i][v];
     }
 }
 
-/* o[d][query] += sum over k of p[k][query] value[k][d], for `dims` (1 or 4) dims from d on. */
+/* o[d][query] += sum over k of p[k][query] value[k][d], for `dims` (1 or TALL) dims from d on. */
 #define WEIGH_DIMS(dims, guarded)                                                                  \
     {                                                                                              \
-        float8 sum[dims][VECTORS];                                                                 \
+        floats sum[dims][VECTORS];                                                                 \
         _Pragma("unroll") for (int i = 0; i < dims; i++)                                           \
             _Pragma("unroll") for (int v = 0; v < VECTORS; v++)                                    \
                 sum[i][v] = o[(d + i) * VECTORS + v];                                              \
@@ -69,11 +70,11 @@ static void score_block(__local float8 *p, __local const float8 *q, ROWS *keys, 
         {                                                                                          \
             _Pragma("unroll") for (int i = 0; i < dims; i++)                                       \
             {                                                                                      \
-                const float8 x = (float8)(row[i]);                                                 \
+                const floats x = (floats)(row[i]);                                                 \
                 _Pragma("unroll") for (int v = 0; v < VECTORS; v++)                                \
                 {                                                                                  \
-                    const float8 weight = p[k * VECTORS + v];                                      \
-                    const float8 more = sum[i][v] + x * weight;                                    \
+                    const floats weight = p[k * VECTORS + v];                                      \
+                    const floats more = sum[i][v] + x * weight;                                    \
                     sum[i][v] = guarded ? select(more, sum[i][v], weight == 0.0f) : more;          \
                 }                                                                                  \
             }                                                                                      \
@@ -84,18 +85,18 @@ static void score_block(__local float8 *p, __local const float8 *q, ROWS *keys, 
                 o[(d + i) * VECTORS + v] = sum[i][v];                                              \
     }
 
-static void weigh_block(__local float8 *o, __local const float8 *p, ROWS *values, ulong stride,
+static void weigh_block(__local floats *o, __local const floats *p, ROWS *values, ulong stride,
                         int count)
 {
     int d = 0;
-    for (; d + 4 <= VALUE_DIM; d += 4)
-        WEIGH_DIMS(4, 0)
+    for (; d + TALL <= VALUE_DIM; d += TALL)
+        WEIGH_DIMS(TALL, 0)
     for (; d < VALUE_DIM; d++)
         WEIGH_DIMS(1, 0)
 }
 
 /* The same, but a key of weight 0 is passed over, whatever stands there: 0 * NaN is NaN. */
-static void weigh_block_guarded(__local float8 *o, __local const float8 *p, ROWS *values,
+static void weigh_block_guarded(__local floats *o, __local const floats *p, ROWS *values,
                                 ulong stride, int count)
 {
     for (int d = 0; d < VALUE_DIM; d++)
@@ -103,12 +104,12 @@ static void weigh_block_guarded(__local float8 *o, __local const float8 *p, ROWS
 }
 
 /* Whether no infinity or NaN is among them, by their bits: a compiler may hold 0 * x for 0. */
-static int all_finite(__local const float8 *x, int count)
+static int all_finite(__local const floats *x, int count)
 {
     const int exponent = 0x7f800000;
-    int8 bad = (int8)(0);
+    ints bad = (ints)(0);
     for (int n = 0; n < count; n++)
-        bad |= (as_int8(x[n]) & exponent) == exponent;
+        bad |= (as_ints(x[n]) & exponent) == exponent;
     return !any(bad);
 }
 
@@ -129,55 +130,55 @@ static void convert_rows(__local float *to, __global const STORED(KEY_TYPE) *fro
 /* What a tile keeps from block to block. All [..][QUERIES], in local memory so that the compiler
  * need not hold it in registers. */
 typedef struct tile_state {
-    __local float8 *query;  /* [HEAD_DIM], scaled */
-    __local float8 *output; /* [VALUE_DIM], not yet divided by the sum */
-    __local float8 *top;    /* the running maximum, in natural units */
-    __local float8 *sum;
-    __local int8 *first; /* the range of keys that each query may see */
-    __local int8 *end;
-    __local int8 *diagonal;
+    __local floats *query;  /* [HEAD_DIM], scaled */
+    __local floats *output; /* [VALUE_DIM], not yet divided by the sum */
+    __local floats *top;    /* the running maximum, in natural units */
+    __local floats *sum;
+    __local ints *first; /* the range of keys that each query may see */
+    __local ints *end;
+    __local ints *diagonal;
     int least, most;      /* keys outside [least, most) are seen by no query of the tile */
     int all_from, all_to; /* keys inside [all_from, all_to) are in the range of all */
 } tile_state;
 
 /* Exclusion: p = -inf where a key is outside its query's range. */
-static void exclude(__local float8 *p, const tile_state *tile, int k0, int count)
+static void exclude(__local floats *p, const tile_state *tile, int k0, int count)
 {
     for (int v = 0; v < VECTORS; v++) {
-        const int8 first = tile->first[v];
-        const int8 end = tile->end[v];
+        const ints first = tile->first[v];
+        const ints end = tile->end[v];
         for (int k = 0; k < count; k++) {
-            const int8 j = (int8)(k0 + k);
-            const float8 x = p[k * VECTORS + v];
-            p[k * VECTORS + v] = select(x, (float8)(-INFINITY), j < first || j >= end);
+            const ints j = (ints)(k0 + k);
+            const floats x = p[k * VECTORS + v];
+            p[k * VECTORS + v] = select(x, (floats)(-INFINITY), j < first || j >= end);
         }
     }
 }
 
 /* p = exp(p - new maximum); the sum joins it, and output and sum are scaled down if the maximum
  * moved. A query that has seen no key yet has the maximum -inf, and 0 takes its place. */
-static void exponentiate(__local float8 *p, const tile_state *tile, int count)
+static void exponentiate(__local floats *p, const tile_state *tile, int count)
 {
     for (int v = 0; v < VECTORS; v++) {
-        const float8 before = tile->top[v];
-        float8 top = before;
+        const floats before = tile->top[v];
+        floats top = before;
         for (int k = 0; k < count; k++) {
-            const float8 x = p[k * VECTORS + v];
+            const floats x = p[k * VECTORS + v];
             top = select(top, x, x > top);
         }
-        const float8 base = select(top, (float8)(0.0f), top == -INFINITY);
-        float8 sum = tile->sum[v];
+        const floats base = select(top, (floats)(0.0f), top == -INFINITY);
+        floats sum = tile->sum[v];
         if (any(top > before)) {
             /* By exp, since power_of_2(0) is a bit above 1: from block to block that would add up in
              * the queries whose maximum stays, or hardly moves. */
-            const float8 keep = exp(before - base);
+            const floats keep = exp(before - base);
             sum *= keep;
             for (int d = 0; d < VALUE_DIM; d++)
                 tile->output[d * VECTORS + v] *= keep;
             tile->top[v] = top;
         }
         for (int k = 0; k < count; k++) {
-            const float8 e = power_of_2((p[k * VECTORS + v] - base) * LOG2_E);
+            const floats e = power_of_2((p[k * VECTORS + v] - base) * LOG2_E);
             p[k * VECTORS + v] = e;
             sum += e;
         }
@@ -186,119 +187,91 @@ static void exponentiate(__local float8 *p, const tile_state *tile, int count)
 }
 
 #if USES_EACH
-/* What a batch and head says of each score, from its first query's row of bias and mask on. */
-typedef struct each_rules {
-    rules_row first;
-    ulong bias_row, mask_row;
-    int last; /* query: those past it repeat it */
-} each_rules;
-
-#if USES_MASK
-/* Whether any of the queries i0 and on may see any of the keys k0 .. k0 + count - 1, by the mask. */
-static int any_unmasked(const each_rules *each, int i0, int k0, int count)
-{
-    for (int r = 0; r < QUERIES && i0 + r <= each->last; r++) {
-        __global const uchar *mask = each->first.mask + (i0 + r) * each->mask_row;
-        if (!each->first.mask_column) {
-            if (mask[0])
-                return 1;
-            continue;
-        }
-        int k = k0;
-        for (; k + 8 <= k0 + count; k += 8)
-            if (as_ulong(vload8(0, mask + k)))
-                return 1;
-        for (; k < k0 + count; k++)
-            if (mask[k])
-                return 1;
-    }
-    return 0;
-}
-#endif
-
-/* add[k][query] = bias of keys j + k and queries i and on, -inf where the mask excludes; 8 x 8 of them,
- * read along the keys and turned. `count` keys are there. */
-static void load_additions(float8 add[8], const each_rules *each, int i, int j, int count)
-{
-    float8 rows[8];
-    for (int q = 0; q < 8; q++) {
-        const ulong row = min(i + q, each->last);
-        float8 x = (float8)(0.0f);
-        if (USES_BIAS) {
-            __global const STORED(BIAS_TYPE) *bias = each->first.bias + row * each->bias_row;
-            if (each->first.bias_column && count == 8) {
-                x = LOAD8(BIAS_TYPE, bias, j);
-            } else {
-                float part[8];
-                for (int k = 0; k < 8; k++)
-                    part[k] = LOAD(BIAS_TYPE, bias,
-                                   (ulong)(j + min(k, count - 1)) * each->first.bias_column);
-                x = vload8(0, part);
-            }
-        }
-        if (USES_MASK) {
-            __global const uchar *mask = each->first.mask + row * each->mask_row;
-            uchar8 keep = (uchar8)(mask[0]);
-            if (each->first.mask_column && count == 8) {
-                keep = vload8(0, mask + j);
-            } else if (each->first.mask_column) {
-                uchar part[8];
-                for (int k = 0; k < 8; k++)
-                    part[k] = mask[j + min(k, count - 1)];
-                keep = vload8(0, part);
-            }
-            x = select(x, (float8)(-INFINITY), convert_int8(keep) == 0);
-        }
-        rows[q] = x;
-    }
-    transpose(add, rows);
-}
-
-/* Scaled scores to what the softmax takes, by the rules that look at each: as rules_cap and
- * rules_bias, of 8 queries at once. */
-static void rule(__local float8 *p, const tile_state *tile, const each_rules *each, int i0, int k0,
+/* All rules that look at each score of a tile. */
+static void rule(__local floats *p, const tile_state *tile, const each_rules *each, int i0, int k0,
                  int count)
 {
-    for (int v = 0; v < VECTORS; v++)
-        for (int k = 0; k < count; k += 8) {
-            float8 add[8];
-            if (USES_BIAS || USES_MASK)
-                load_additions(add, each, i0 + 8 * v, k0 + k, min(8, count - k));
-            for (int n = 0; n < min(8, count - k); n++) {
-                float8 x = p[(k + n) * VECTORS + v];
-                if (USES_SOFTCAP)
-                    x = each->first.softcap * tanh(x / each->first.softcap);
-                if (USES_BIAS)
-                    x += add[n];
-                if (USES_ALIBI)
-                    x -= each->first.slope
-                         * convert_float8(abs(tile->diagonal[v] - (int8)(k0 + k + n)));
-                /* -inf excludes whatever the score is, NaN as well. */
-                if (USES_BIAS || USES_MASK)
-                    x = select(x, (float8)(-INFINITY), add[n] == -INFINITY);
-                p[(k + n) * VECTORS + v] = x;
-            }
-        }
+    for (int v = 0; v < VECTORS; v++) {
+        if (USES_SOFTCAP || USES_BIAS || USES_ALIBI)
+            rule_scores(p + v, VECTORS, each, tile->diagonal[v], i0 + v * LANES, k0, count);
+#if USES_MASK
+        rule_mask(p + v, VECTORS, each, i0 + v * LANES, k0, count);
+#endif
+    }
 }
 #endif
+
+/* A tile's queries, scaled and turned; those past the last repeat it. */
+static void load_queries(__local floats *to, __global const STORED(QUERY_TYPE) *from, ulong stride,
+                         int i0, int last, float scale)
+{
+    for (int v = 0; v < VECTORS; v++) {
+        int d = 0;
+        for (; d + LANES <= HEAD_DIM; d += LANES) {
+            floats rows[LANES], turned[LANES];
+            #pragma unroll
+            for (int q = 0; q < LANES; q++)
+                rows[q] = scale * LOAD_LANES(QUERY_TYPE, from,
+                                             min(i0 + v * LANES + q, last) * stride + d);
+            transpose_lanes(turned, rows);
+            #pragma unroll
+            for (int n = 0; n < LANES; n++)
+                to[(d + n) * VECTORS + v] = turned[n];
+        }
+        for (; d < HEAD_DIM; d++)
+            for (int q = 0; q < LANES; q++)
+                ((__local float *)to)[d * QUERIES + v * LANES + q]
+                    = scale * LOAD(QUERY_TYPE, from, min(i0 + v * LANES + q, last) * stride + d);
+    }
+}
+
+/* LANES rows of the output, of which `count` are there, each multiplied by its scale. */
+static void store_rows(__global STORED(OUTPUT_TYPE) *to, ulong stride, __local const floats *from,
+                       const float scales[LANES], int count)
+{
+    int d = 0;
+    for (; d + LANES <= VALUE_DIM; d += LANES) {
+        floats dims[LANES], rows[LANES];
+        #pragma unroll
+        for (int n = 0; n < LANES; n++)
+            dims[n] = from[(d + n) * VECTORS];
+        transpose_lanes(rows, dims);
+        #pragma unroll
+        for (int q = 0; q < LANES; q++)
+            if (q < count)
+                STORE_LANES(OUTPUT_TYPE, rows[q] * scales[q], to, q * stride + d);
+    }
+    for (; d < VALUE_DIM; d++)
+        for (int q = 0; q < count; q++)
+            STORE(OUTPUT_TYPE, ((__local const float *)from)[d * QUERIES + q] * scales[q], to,
+                  q * stride + d);
+}
+
+/* The part of the queries that comes n-th. Where causal, the last queries take longest: they take turns
+ * with the first, since PoCL gives a thread half of all work-items at once, those that come first. */
+static int part_of(int n, int parts)
+{
+    if (!USES_CAUSAL)
+        return n;
+    return n % 2 ? n / 2 : parts - 1 - n / 2;
+}
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void attend_cpu_rows(ATTEND_PARAMETERS)
 {
-    __local float8 query_pool[TILES * HEAD_DIM * VECTORS];
-    __local float8 output_pool[TILES * VALUE_DIM * VECTORS];
-    __local float8 top_pool[TILES * VECTORS];
-    __local float8 sum_pool[TILES * VECTORS];
-    __local int8 first_pool[TILES * VECTORS];
-    __local int8 end_pool[TILES * VECTORS];
-    __local int8 diagonal_pool[TILES * VECTORS];
-    __local float8 p[BLOCK * VECTORS];
+    __local floats query_pool[TILES * HEAD_DIM * VECTORS];
+    __local floats output_pool[TILES * VALUE_DIM * VECTORS];
+    __local floats top_pool[TILES * VECTORS];
+    __local floats sum_pool[TILES * VECTORS];
+    __local ints first_pool[TILES * VECTORS];
+    __local ints end_pool[TILES * VECTORS];
+    __local ints diagonal_pool[TILES * VECTORS];
+    __local floats p[BLOCK * VECTORS];
 #if KEY_TYPE != 1
     __local float key_block[BLOCK * HEAD_DIM];
     __local float value_block[BLOCK * VALUE_DIM];
 #endif
-    const int t = USES_CAUSAL ? (int)(get_num_groups(0) - 1 - get_group_id(0))
-                              : (int)get_group_id(0);
+    const int t = part_of((int)get_group_id(0), (int)get_num_groups(0));
     const int i0 = t * TILES * QUERIES;
 
     for (int g = (int)get_group_id(1); g < batch * heads; g += (int)get_num_groups(1)) {
@@ -333,10 +306,13 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
             tile->most = 0;
             tile->all_from = 0;
             tile->all_to = span.length;
+            rules_row row;
+            int differ = per_query != 0; /* from row to row */
+            if (DIAGONAL)
+                differ = 1;
             for (int r = 0; r < QUERIES; r++) {
-                const int i = min(i0 + n * QUERIES + r, span.queries - 1);
-                rules_row row;
-                RULES_OF(&row, b, h, i);
+                if (!r || differ)
+                    RULES_OF(&row, b, h, min(i0 + n * QUERIES + r, span.queries - 1));
                 ((__local int *)tile->first)[r] = row.first;
                 ((__local int *)tile->end)[r] = row.end;
                 ((__local int *)tile->diagonal)[r] = row.diagonal;
@@ -344,10 +320,8 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
                 tile->most = max(tile->most, row.end);
                 tile->all_from = max(tile->all_from, row.first);
                 tile->all_to = min(tile->all_to, row.end);
-                for (int d = 0; d < HEAD_DIM; d++)
-                    ((__local float *)tile->query)[d * QUERIES + r]
-                        = scale * LOAD(QUERY_TYPE, q, i * query_row + d);
             }
+            load_queries(tile->query, q, query_row, i0 + n * QUERIES, span.queries - 1, scale);
             if (i0 + n * QUERIES < span.queries) {
                 least = min(least, tile->least);
                 most = max(most, tile->most);
@@ -366,10 +340,10 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
          * end. To look at all values first would read them twice. */
         for (int guarded = 0; guarded < 2; guarded++) {
             for (int d = 0; d < TILES * VALUE_DIM * VECTORS; d++)
-                output_pool[d] = (float8)(0.0f);
+                output_pool[d] = (floats)(0.0f);
             for (int v = 0; v < TILES * VECTORS; v++) {
-                top_pool[v] = (float8)(-INFINITY);
-                sum_pool[v] = (float8)(0.0f);
+                top_pool[v] = (floats)(-INFINITY);
+                sum_pool[v] = (floats)(0.0f);
             }
             int step = BLOCK;
             for (int k0 = least; k0 < most; k0 += step) {
@@ -397,7 +371,7 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
                     if (i0 + n * QUERIES >= span.queries || count <= 0 || k0 + step <= tile->least)
                         continue;
 #if USES_MASK
-                    if (!any_unmasked(&each, i0 + n * QUERIES, k0, count))
+                    if (!any_unmasked(&each, i0 + n * QUERIES, QUERIES, k0, count))
                         continue;
 #endif
                     score_block(p, tile->query, key_rows, key_stride, count);
@@ -423,23 +397,22 @@ void attend_cpu_rows(ATTEND_PARAMETERS)
                 break;
         }
 
-        for (int n = 0; n < TILES; n++) {
-            const tile_state *tile = &tiles[n];
-            for (int r = 0; r < min(QUERIES, span.queries - i0 - n * QUERIES); r++) {
-                const int i = span.query_row + i0 + n * QUERIES + r; /* the row in memory */
+        for (int v = 0; v < TILES * VECTORS; v++) {
+            const int i = span.query_row + i0 + v * LANES; /* the row in memory */
+            const int count = min(LANES, span.queries - i0 - v * LANES);
+            float scales[LANES];
+            for (int q = 0; q < count; q++) {
                 float log_sum;
-                const float scale_by
-                    = attend_divide(&log_sum, ((__local float *)tile->top)[r],
-                                    ((__local float *)tile->sum)[r],
-                                    sinks ? sinks[sinks_offset + h] : -INFINITY);
-                __global STORED(OUTPUT_TYPE) *o = output + output_offset + b * output_batch
-                                                  + h * output_head + i * output_row;
-                for (int d = 0; d < VALUE_DIM; d++)
-                    STORE(OUTPUT_TYPE, ((__local float *)tile->output)[d * QUERIES + r] * scale_by,
-                          o, d);
+                scales[q] = attend_divide(lse ? &log_sum : 0, ((__local float *)(top_pool + v))[q],
+                                          ((__local float *)(sum_pool + v))[q],
+                                          sinks ? sinks[sinks_offset + h] : -INFINITY);
                 if (lse)
-                    lse[lse_offset + b * lse_batch + h * lse_head + i * lse_row] = log_sum;
+                    lse[lse_offset + b * lse_batch + h * lse_head + (i + q) * lse_row] = log_sum;
             }
+            const tile_state *tile = &tiles[v / VECTORS];
+            store_rows(output + output_offset + b * output_batch + h * output_head
+                           + i * output_row,
+                       output_row, tile->output + v % VECTORS, scales, count);
         }
     }
 }

@@ -14,6 +14,7 @@
  * parts [batch][kv_heads][number of parts][ROWS][VALUE_DIM + 2]: a row's output, not yet divided by
  * its sum, its maximum and its sum */
 #include "attend.h"
+#include "vectors.h"
 #include "power.h"
 
 #define QUERY_PITCH ((HEAD_DIM + 7) / 8 * 8)
@@ -178,7 +179,7 @@ static void finish(__local const float *from, float top, float sum, int b, int h
 {
     float log_sum;
     const float scale_by
-        = attend_divide(&log_sum, top, sum, sinks ? sinks[sinks_offset + h] : -INFINITY);
+        = attend_divide(lse ? &log_sum : 0, top, sum, sinks ? sinks[sinks_offset + h] : -INFINITY);
     __global STORED(OUTPUT_TYPE) *to = output + output_offset + b * output_batch + h * output_head
                                        + row * output_row;
     for (int d = 0; d < VALUE_DIM; d++)

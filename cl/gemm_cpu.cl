@@ -1,18 +1,19 @@
-/* Matrix products for CPUs, c = alpha a b + beta c + bias for each batch: 6 rows x 16 columns of sums
- * stay in the registers of AVX2, and b is read as panels [k][16], one after the other in memory
- * ("Anatomy of High-Performance Matrix Multiplication", 2008). A work-group is one work-item; SIMD
- * lanes are columns, so every sum runs in the order of its terms.
+/* Matrix products for CPUs, c = alpha a b + beta c + bias for each batch: ROWS x COLUMNS of sums stay
+ * in registers, 6 x 16 in those of AVX2, and b is read as panels [k][COLUMNS], one after the other in
+ * memory ("Anatomy of High-Performance Matrix Multiplication", 2008). A work-group is one work-item;
+ * SIMD lanes are columns, so every sum runs in the order of its terms.
  *
  * Build options:
- * PACKED  1: b is what gemm_cpu_pack has made of it, [panel][k][16] with zeros past the last column;
- *         0: the work-item packs a piece at a time into local memory
- * TURNED  1: a is stored [k][m] and goes to local memory as [tile][k][6]; 0: a is read in place
- * HEIGHT  the most rows that a work-item turns, a multiple of 6
+ * LANES   see vectors.h
+ * ROWS    of a tile of sums; COLUMNS is 2 * LANES
+ * PACKED  1: b is what gemm_cpu_pack has made of it, [panel][k][COLUMNS] with zeros past the last
+ *         column; 0: the work-item packs a piece at a time into local memory
+ * TURNED  1: a is stored [k][m] and goes to local memory as [tile][k][ROWS]; 0: a is read in place
+ * HEIGHT  the most rows that a work-item turns, a multiple of ROWS
  * DEPTH   terms at a time, of what lies in local memory; c holds the sums meanwhile */
-#include "transpose.h"
+#include "vectors.h"
 
-#define ROWS 6
-#define COLUMNS 16
+#define COLUMNS (2 * LANES)
 
 #if PACKED
 #define B_MEMORY __global
@@ -25,27 +26,28 @@
 #define A_MEMORY __global
 #endif
 
-/* A panel of b: to [depth][16] from b [depth][columns] by its strides; zeros past the last column. */
+/* A panel of b: to [depth][COLUMNS] from b [depth][columns] by its strides; zeros past the last
+ * column. */
 static void pack_panel(B_MEMORY float *to, __global const float *b, ulong b_row, ulong b_column,
                        int columns, int depth)
 {
     int k = 0;
     if (columns == COLUMNS && b_column == 1) {
         for (; k < depth; k++) {
-            vstore8(vload8(0, b + k * b_row), 0, to + k * COLUMNS);
-            vstore8(vload8(1, b + k * b_row), 1, to + k * COLUMNS);
+            VSTORE_LANES(VLOAD_LANES(0, b + k * b_row), 0, to + k * COLUMNS);
+            VSTORE_LANES(VLOAD_LANES(1, b + k * b_row), 1, to + k * COLUMNS);
         }
     } else if (columns == COLUMNS && b_row == 1) {
-        for (; k + 8 <= depth; k += 8)
-            for (int j = 0; j < COLUMNS; j += 8) {
-                float8 x[8], y[8];
+        for (; k + LANES <= depth; k += LANES)
+            for (int j = 0; j < COLUMNS; j += LANES) {
+                floats x[LANES], y[LANES];
                 #pragma unroll
-                for (int i = 0; i < 8; i++)
-                    x[i] = vload8(0, b + (j + i) * b_column + k);
-                transpose(y, x);
+                for (int i = 0; i < LANES; i++)
+                    x[i] = VLOAD_LANES(0, b + (j + i) * b_column + k);
+                transpose_lanes(y, x);
                 #pragma unroll
-                for (int i = 0; i < 8; i++)
-                    vstore8(y[i], 0, to + (k + i) * COLUMNS + j);
+                for (int i = 0; i < LANES; i++)
+                    VSTORE_LANES(y[i], 0, to + (k + i) * COLUMNS + j);
             }
     }
     for (; k < depth; k++)
@@ -56,26 +58,26 @@ static void pack_panel(B_MEMORY float *to, __global const float *b, ulong b_row,
 /* What becomes of the sums on their way to c. */
 typedef struct finish {
     float alpha, beta;
-    float8 bias[2];
+    floats bias[2];
 } finish;
 
 /* The part of a row of c that lies in this panel. */
-static void store_row(__global float *c, int columns, const float8 sum[2], const finish *last)
+static void store_row(__global float *c, int columns, const floats sum[2], const finish *last)
 {
     if (columns == COLUMNS) {
         #pragma unroll
         for (int v = 0; v < 2; v++) {
-            float8 x = last->alpha * sum[v];
+            floats x = last->alpha * sum[v];
             if (last->beta != 0.0f)
-                x += last->beta * vload8(v, c);
-            vstore8(x + last->bias[v], v, c);
+                x += last->beta * VLOAD_LANES(v, c);
+            VSTORE_LANES(x + last->bias[v], v, c);
         }
     } else {
         float part[COLUMNS], bias[COLUMNS];
         #pragma unroll
         for (int v = 0; v < 2; v++) {
-            vstore8(last->alpha * sum[v], v, part);
-            vstore8(last->bias[v], v, bias);
+            VSTORE_LANES(last->alpha * sum[v], v, part);
+            VSTORE_LANES(last->bias[v], v, bias);
         }
         for (int j = 0; j < columns; j++) {
             float x = part[j];
@@ -86,13 +88,13 @@ static void store_row(__global float *c, int columns, const float8 sum[2], const
     }
 }
 
-/* A tile of c: `rows` (at most 6) x `columns` (at most 16). Missing rows repeat the last one, which
- * costs nothing and is not written. */
+/* A tile of c: `rows` x `columns`. Missing rows repeat the last one, which costs nothing and is not
+ * written. */
 static void make_tile(__global float *c, ulong c_row, int rows, int columns,
                       A_MEMORY const float *a, ulong a_row, B_MEMORY const float *b, int depth,
                       const finish *last)
 {
-    float8 sum[ROWS][2];
+    floats sum[ROWS][2];
 #if TURNED
     #define FACTOR(r) a[k * ROWS + r]
 #else
@@ -104,13 +106,14 @@ static void make_tile(__global float *c, ulong c_row, int rows, int columns,
 #endif
     #pragma unroll
     for (int r = 0; r < ROWS; r++)
-        sum[r][0] = sum[r][1] = (float8)(0.0f);
+        sum[r][0] = sum[r][1] = (floats)(0.0f);
+    #pragma unroll 2
     for (int k = 0; k < depth; k++) {
-        const float8 y0 = vload8(0, b + k * COLUMNS);
-        const float8 y1 = vload8(1, b + k * COLUMNS);
+        const floats y0 = VLOAD_LANES(0, b + k * COLUMNS);
+        const floats y1 = VLOAD_LANES(1, b + k * COLUMNS);
         #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            const float8 x = (float8)(FACTOR(r));
+            const floats x = (floats)(FACTOR(r));
             sum[r][0] += x * y0;
             sum[r][1] += x * y1;
         }
@@ -122,7 +125,7 @@ static void make_tile(__global float *c, ulong c_row, int rows, int columns,
 }
 
 #if TURNED
-/* Rows of a, stored [k][m], as tiles [depth][6]; the last tile repeats the last row. */
+/* Rows of a, stored [k][m], as tiles [depth][ROWS]; the last tile repeats the last row. */
 static void turn_rows(__local float *to, __global const float *a, ulong a_column, int rows,
                       int depth)
 {
@@ -148,13 +151,14 @@ static finish finish_of(float alpha, float beta, __global const float *bias, int
         part[j] = bias && j < columns ? bias[j] : 0.0f;
     last.alpha = alpha;
     last.beta = beta;
-    last.bias[0] = vload8(0, part);
-    last.bias[1] = vload8(1, part);
+    last.bias[0] = VLOAD_LANES(0, part);
+    last.bias[1] = VLOAD_LANES(1, part);
     return last;
 }
 
 /* Work-group (t, g): block t of c, `height` rows x `width` columns, in batch g; a group goes on with
- * g + number of groups. width is a multiple of 16, and height one of 6, at most HEIGHT with TURNED.
+ * g + number of groups. width is a multiple of COLUMNS, and height one of ROWS, at most HEIGHT with
+ * TURNED.
  * Strides are those of rows and columns of a [m][k] and b [k][n]; a_column is 1, with TURNED a_row.
  * bias [n] or NULL. c is not read where beta is 0. */
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))

@@ -4,20 +4,40 @@
 #include "attend.h"
 #include "grid.h"
 
+#include <stdint.h>
 #include <stdio.h>
 
-/* How the kernel is cut: tiles of 8 * vectors queries, `block` keys at a time. */
+/* How the kernel is cut: `tiles` of lanes * vectors queries a work-item, `block` keys at a time,
+ * `tall` keys or dims in a tile of registers. */
 typedef struct cpu_cut {
-    size_t vectors, tiles, block;
+    size_t lanes, vectors, tiles, block, tall;
+    size_t cost; /* a work-item's time as measured, in percent of that of one vector of its lanes in
+                  * the best cut */
 } cpu_cut;
 
-enum {
-    LANES = 8
+/* Best first. 24 queries x 4 keys are the most that the 16 registers of AVX2 hold, 48 x 8 the 32 of
+ * AVX-512. There two tiles of a work-item, which share what they read of a block, win nothing, and
+ * lose where a bias's rows are read as well. The long blocks spread the cost of looking at the
+ * maximum; the short ones are for devices with little local memory. */
+static const cpu_cut cuts[] = {
+    { 16, 3, 1, 64, 8, 300 }, { 16, 2, 1, 64, 8, 216 }, { 16, 1, 1, 64, 8, 130 },
+    { 16, 1, 1, 16, 8, 150 }, { 8, 3, 2, 128, 4, 600 }, { 8, 3, 1, 128, 4, 320 },
+    { 8, 2, 1, 128, 4, 220 }, { 8, 1, 1, 64, 4, 140 },  { 8, 1, 1, 16, 4, 160 },
 };
+
+static size_t divide_up(size_t size, size_t part)
+{
+    return (size + part - 1) / part;
+}
+
+static size_t queries_of(const cpu_cut *cut)
+{
+    return cut->lanes * cut->vectors * cut->tiles;
+}
 
 static size_t local_bytes(const cpu_cut *cut, const mha_attention_desc *desc)
 {
-    const size_t lanes = cut->vectors * LANES * sizeof(float);
+    const size_t lanes = cut->lanes * cut->vectors * sizeof(float);
     const size_t tile = (desc->head_dim + desc->value_dim + 5) * lanes;
     const size_t rows = desc->key_value_type == MHA_FLOAT32
                             ? 0
@@ -25,27 +45,28 @@ static size_t local_bytes(const cpu_cut *cut, const mha_attention_desc *desc)
     return cut->tiles * tile + cut->block * lanes + rows;
 }
 
-/* The largest cut that fits, best first: 24 queries are the most that the registers of AVX2 hold,
- * two tiles share what they read of a block, and 128 keys spread the cost of looking at the
- * maximum. Fewer queries take narrower tiles. False if none fits. */
+/* The cut with which the whole is done first, by its cost and the work-items that each core gets:
+ * fewer queries than a wide cut has, or than fill the last one, are better served by a narrow one.
+ * False if none fits; *out is then the last that did not. */
 static bool choose(const mha_context *context, const mha_attention_desc *desc, cpu_cut *out)
 {
-    static const cpu_cut cuts[] = { { 3, 2, 128 }, { 3, 1, 128 }, { 3, 1, 64 },
-                                    { 2, 1, 64 },  { 1, 1, 64 },  { 1, 1, 16 } };
-    const uint64_t most = context->device.local_memory_bytes;
-    const size_t enough = (desc->query_len + LANES - 1) / LANES; /* vectors for all queries */
+    size_t least = SIZE_MAX;
     for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
-        *out = cuts[i];
-        if (enough && out->vectors * out->tiles > enough) {
-            out->vectors = enough < 3 ? enough : 3;
-            out->tiles = enough <= 3 ? 1 : 2;
-        }
-        if (desc->key_value_type != MHA_FLOAT32 && out->block > 32)
-            out->block = 32; /* rows are converted a block at a time, and stay near */
-        if (local_bytes(out, desc) <= most)
-            return true;
+        cpu_cut cut = cuts[i];
+        if (cut.lanes != context->lanes && !(cut.lanes == 8 && desc->query_len <= 8))
+            continue;
+        if (desc->key_value_type != MHA_FLOAT32 && cut.block > 32)
+            cut.block = 32; /* rows are converted a block at a time, and stay near */
+        const bool fits = local_bytes(&cut, desc) <= context->device.local_memory_bytes;
+        const size_t items =
+            desc->batch * desc->heads * divide_up(desc->query_len, queries_of(&cut));
+        const size_t cost = divide_up(items, context->device.compute_units) * cut.cost * cut.lanes;
+        if (least == SIZE_MAX || (fits && cost < least))
+            *out = cut;
+        if (fits && cost < least)
+            least = cost;
     }
-    return false;
+    return least != SIZE_MAX;
 }
 
 bool mha_attend_cpu_can(const mha_context *context, const mha_attention_desc *desc,
@@ -68,10 +89,11 @@ mha_status mha_attend_cpu_setup(mha_attend_cpu_stage *attend, mha_context *conte
 {
     cpu_cut cut;
     choose(context, desc, &cut);
-    attend->queries = cut.tiles * cut.vectors * LANES;
+    attend->queries = queries_of(&cut);
     char options[512];
-    const int used = snprintf(options, sizeof options, "-DVECTORS=%zu -DTILES=%zu -DBLOCK=%zu ",
-                              cut.vectors, cut.tiles, cut.block);
+    const int used = snprintf(options, sizeof options,
+                              "-DLANES=%zu -DVECTORS=%zu -DTILES=%zu -DBLOCK=%zu -DTALL=%zu ",
+                              cut.lanes, cut.vectors, cut.tiles, cut.block, cut.tall);
     mha_attend_options(options + used, sizeof options - (size_t)used, desc);
     return mha_context_kernel(context, &attend->rows, "attend_cpu", options, "attend_cpu_rows");
 }

@@ -19,6 +19,7 @@ struct mha_context {
     cl_device_id retained;  /* the caller's device, or NULL */
     bool owns_cl;           /* the library made it */
     size_t alignment;       /* of a sub-buffer's origin, in bytes */
+    size_t lanes;           /* floats in a vector of the kernels for CPUs, 8 or 16 */
     cl_command_queue queue; /* in-order; for work at create, under the lock, never in an enqueue */
     mha_cache cache;        /* read-only after create */
     atomic_bool lost;       /* the device is gone: every later call says so */

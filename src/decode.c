@@ -137,7 +137,7 @@ static mha_status create(void **out, mha_context *context, const mha_attention_d
     path->bytes = stores(context, desc);
     char options[512];
     const int used =
-        snprintf(options, sizeof options, "-DROWS=%zu -DTILE=%zu -DBLOCK=%d -DMERGES=%d ",
+        snprintf(options, sizeof options, "-DLANES=8 -DROWS=%zu -DTILE=%zu -DBLOCK=%d -DMERGES=%d ",
                  path->rows, tile_of(path->rows), BLOCK, path->parts > 1);
     mha_attend_options(options + used, sizeof options - (size_t)used, desc);
     mha_status status = mha_context_kernel(context, &path->part, "decode", options, "decode_part");

@@ -6,12 +6,21 @@
 
 #include <stdio.h>
 
-/* As in cl/gemm_cpu.cl. */
 enum {
-    ROWS = 6,
-    COLUMNS = 16,
     TURNED_ROWS = 96 /* of A that go to local memory at once, if it is stored [k][m] */
 };
+
+/* Two vectors of sums a row, and as many rows as leave a register or two for the factors: 16
+ * registers of 8 floats, as AVX2 has, hold 6, and 32 of 16 floats 12. Both divide TURNED_ROWS. */
+static size_t rows_for(const mha_context *context)
+{
+    return context->lanes == 16 ? 12 : 6;
+}
+
+static size_t columns_for(const mha_context *context)
+{
+    return 2 * context->lanes;
+}
 
 /* The terms of a sum whose factors lie in local memory at once, a power of 2; 0 if there is room
  * for too few to be worth it. */
@@ -19,8 +28,8 @@ static size_t choose_depth(const mha_context *context, const mha_gemm_shape *sha
 {
     /* With 1024 few sums come back to C; a turned A of 256 stays in the second cache. */
     const size_t most = shape->transpose_a ? 256 : 1024, least = 32;
-    const size_t columns =
-        (shape->packed_b ? 0 : COLUMNS) + (shape->transpose_a ? (size_t)TURNED_ROWS : 0);
+    const size_t columns = (shape->packed_b ? 0 : columns_for(context)) +
+                           (shape->transpose_a ? (size_t)TURNED_ROWS : 0);
     size_t depth = most;
     /* Half of the local memory, since some drivers need of it for themselves. */
     while (depth >= least &&
@@ -29,25 +38,38 @@ static size_t choose_depth(const mha_context *context, const mha_gemm_shape *sha
     return depth >= least ? depth : 0;
 }
 
-/* Of a packed B, whose last panel is filled up. */
-static mha_size pack_bytes(const mha_gemm_shape *shape)
+static size_t parts_of(size_t size, size_t part)
 {
-    return mha_size_of(
-        (size_t[]){ sizeof(float), (shape->n + COLUMNS - 1) / COLUMNS, COLUMNS, shape->k }, 4);
+    return (size + part - 1) / part;
+}
+
+/* Of a packed B, whose last panel is filled up. */
+static mha_size pack_bytes(const mha_gemm_shape *shape, size_t columns)
+{
+    return mha_size_of((size_t[]){ sizeof(float), parts_of(shape->n, columns), columns, shape->k },
+                       4);
 }
 
 bool mha_gemm_cpu_can(const mha_context *context, const mha_gemm_shape *shape)
 {
-    return choose_depth(context, shape) && (!shape->packed_b || !pack_bytes(shape).overflows);
+    return choose_depth(context, shape) &&
+           (!shape->packed_b || !pack_bytes(shape, columns_for(context)).overflows);
 }
 
 mha_status mha_gemm_cpu_setup(mha_gemm_cpu_stage *gemm, mha_context *context,
                               const mha_gemm_shape *shape)
 {
-    *gemm = (mha_gemm_cpu_stage){ .packed = shape->packed_b, .turned = shape->transpose_a };
-    char options[96];
-    snprintf(options, sizeof options, "-DPACKED=%d -DTURNED=%d -DHEIGHT=%d -DDEPTH=%zu",
-             gemm->packed, gemm->turned, TURNED_ROWS, choose_depth(context, shape));
+    *gemm = (mha_gemm_cpu_stage){
+        .packed = shape->packed_b,
+        .turned = shape->transpose_a,
+        .rows = rows_for(context),
+        .columns = columns_for(context),
+    };
+    char options[128];
+    snprintf(options, sizeof options,
+             "-DLANES=%zu -DROWS=%zu -DPACKED=%d -DTURNED=%d -DHEIGHT=%d -DDEPTH=%zu",
+             context->lanes, gemm->rows, gemm->packed, gemm->turned, TURNED_ROWS,
+             choose_depth(context, shape));
     mha_status status =
         mha_context_kernel(context, &gemm->multiply, "gemm_cpu", options, "gemm_cpu_multiply");
     if (!status && gemm->packed)
@@ -59,11 +81,6 @@ void mha_gemm_cpu_release(mha_gemm_cpu_stage *gemm)
 {
     mha_kernel_release(&gemm->multiply);
     mha_kernel_release(&gemm->pack);
-}
-
-static size_t parts_of(size_t size, size_t part)
-{
-    return (size + part - 1) / part;
 }
 
 /* How a product is cut into blocks of C, one a work-item. */
@@ -78,17 +95,20 @@ static cpu_blocks choose_blocks(const mha_gemm_cpu_stage *gemm, const mha_contex
                                 const mha_gemm_launch_args *args)
 {
     const size_t enough = (size_t)8 * context->device.compute_units;
-    cpu_blocks blocks = { .height = 64 * ROWS, .width = COLUMNS };
+    cpu_blocks blocks = { .height = 384 / gemm->rows * gemm->rows, .width = gemm->columns };
     if (gemm->turned)
-        blocks = (cpu_blocks){ .height = TURNED_ROWS, .width = 16 * COLUMNS };
+        blocks = (cpu_blocks){ .height = TURNED_ROWS, .width = 16 * gemm->columns };
     while (args->batch * parts_of(args->m, blocks.height) * parts_of(args->n, blocks.width) <
                enough &&
-           (blocks.height > 4 * ROWS || blocks.width > COLUMNS)) {
-        if (blocks.width > COLUMNS)
+           (blocks.height > 4 * gemm->rows || blocks.width > gemm->columns)) {
+        if (blocks.width > gemm->columns)
             blocks.width /= 2;
         else
-            blocks.height -= ROWS;
+            blocks.height -= gemm->rows;
     }
+    /* All of a height: PoCL gives a thread half of the work-items at once, the first ones. */
+    blocks.height =
+        parts_of(parts_of(args->m, parts_of(args->m, blocks.height)), gemm->rows) * gemm->rows;
     return blocks;
 }
 
@@ -109,7 +129,7 @@ mha_status mha_gemm_cpu_launch(const mha_gemm_cpu_stage *gemm, mha_run *run, con
 
 size_t mha_gemm_cpu_pack_bytes(const mha_gemm_cpu_stage *gemm, const mha_gemm_shape *shape)
 {
-    return gemm->pack.cl ? pack_bytes(shape).value : 0;
+    return gemm->pack.cl ? pack_bytes(shape, gemm->columns).value : 0;
 }
 
 mha_status mha_gemm_cpu_pack(const mha_gemm_cpu_stage *gemm, mha_run *run, const char *stage,
@@ -124,6 +144,6 @@ mha_status mha_gemm_cpu_pack(const mha_gemm_cpu_stage *gemm, mha_run *run, const
         MHA_ARG_INT(shape->n),
         MHA_ARG_INT(shape->k),
     };
-    const mha_grid grid = mha_grid_parts(parts_of(shape->n, COLUMNS), 1, 1);
+    const mha_grid grid = mha_grid_parts(parts_of(shape->n, gemm->columns), 1, 1);
     return mha_run_launch(run, stage, &gemm->pack, list, sizeof list / sizeof list[0], &grid);
 }

@@ -6,8 +6,9 @@
 #include "product.h"
 
 typedef struct mha_gemm_cpu_stage {
-    bool packed; /* B comes as mha_gemm_cpu_pack has made it */
-    bool turned; /* A is stored [k][m] */
+    bool packed;          /* B comes as mha_gemm_cpu_pack has made it */
+    bool turned;          /* A is stored [k][m] */
+    size_t rows, columns; /* of a tile of sums */
     mha_kernel multiply, pack;
 } mha_gemm_cpu_stage;
 

@@ -1,9 +1,10 @@
 /* An OpenCL layer that makes a small device of any: 32 KiB of local memory and work-groups of 256.
  * It says so in clGetDeviceInfo, and it means it: a launch that needs more fails. SMALL_DEVICE=gpu
  * also calls it a GPU; SMALL_DEVICE=silent lets the device say its true limits, and still fails
- * launches. SMALL_DEVICE_VENDOR is what it says of its vendor. With SMALL_DEVICE_PROGRAMS, a
- * folder, it writes the text and the options of each program there, as 1.cl and 1.options and so
- * on, and no kernel runs. Use: OPENCL_LAYERS=libmha-small-device.so PROGRAM. */
+ * launches. SMALL_DEVICE_VENDOR is what it says of its vendor, SMALL_DEVICE_WIDTH how many floats
+ * its registers hold. With SMALL_DEVICE_PROGRAMS, a folder, it writes the text and the options of
+ * each program there, as 1.cl and 1.options and so on, and no kernel runs. Use:
+ * OPENCL_LAYERS=libmha-small-device.so PROGRAM. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl_layer.h>
 #include <stdio.h>
@@ -52,6 +53,8 @@ static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info na
         memcpy(value, &(size_t){ GROUP }, sizeof(size_t));
     if (name == CL_DEVICE_MAX_WORK_ITEM_SIZES && size >= 3 * sizeof(size_t))
         memcpy(value, (size_t[3]){ GROUP, GROUP, GROUP }, 3 * sizeof(size_t));
+    if (name == CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT && getenv("SMALL_DEVICE_WIDTH"))
+        memcpy(value, &(cl_uint){ (cl_uint)atoi(getenv("SMALL_DEVICE_WIDTH")) }, sizeof(cl_uint));
     if (name == CL_DEVICE_TYPE && mode_is("gpu"))
         memcpy(value, &(cl_device_type){ CL_DEVICE_TYPE_GPU }, sizeof(cl_device_type));
     return error;
