@@ -257,8 +257,9 @@ static int part_of(int n, int parts)
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void attend_cpu_rows(ATTEND_PARAMETERS)
+void attend_cpu_rows(ATTEND_GIVEN)
 {
+    ATTEND_TAKE
     __local floats query_pool[TILES * HEAD_DIM * VECTORS];
     __local floats output_pool[TILES * VALUE_DIM * VECTORS];
     __local floats top_pool[TILES * VECTORS];

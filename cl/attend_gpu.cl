@@ -355,8 +355,9 @@ static void write_quad(__global STORED(OUTPUT_TYPE) *row, float4 x, int d, int d
      && ((uintptr_t)(buffer) & (4 * sizeof *(buffer) - 1)) == 0)
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-void attend_gpu_tile(ATTEND_PARAMETERS)
+void attend_gpu_tile(ATTEND_GIVEN)
 {
+    ATTEND_TAKE
     __local float4 rows[SLICE * ROW_PITCH];  /* of query, scores or probs: [SLICE][ROWS] */
     __local float4 wide[SLICE * WIDE_PITCH]; /* of key or value: [SLICE][WIDE] */
     __local int4 first[ROWS / 4], end[ROWS / 4]; /* see rules_row */

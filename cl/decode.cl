@@ -189,8 +189,9 @@ static void finish(__local const float *from, float top, float sum, int b, int h
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void decode_part(__global float *parts, ulong parts_offset, ATTEND_PARAMETERS)
+void decode_part(__global float *parts, ulong parts_offset, ATTEND_GIVEN)
 {
+    ATTEND_TAKE
     __local float query_pool[PADDED_ROWS * QUERY_PITCH];
     __local float output_pool[PADDED_ROWS * VALUE_DIM];
     __local float s[TILE * BLOCK];
@@ -281,8 +282,9 @@ void decode_part(__global float *parts, ulong parts_offset, ATTEND_PARAMETERS)
 /* Work-group (r, g), a work-item: row r of batch and key head g. */
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void decode_merge(__global const float *parts, ulong parts_offset, int num_parts,
-                  ATTEND_PARAMETERS)
+                  ATTEND_GIVEN)
 {
+    ATTEND_TAKE
     __local float out[VALUE_DIM];
     const int kv_heads = heads / group;
     const int r = (int)get_group_id(0);

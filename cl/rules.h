@@ -20,7 +20,7 @@
 /* Rules that look at one score at a time. */
 #define USES_EACH (USES_BIAS || USES_MASK || USES_SOFTCAP || USES_ALIBI)
 
-/* A kernel's arguments that are all for this file; mha_rules_args of src/rules.c lists them. */
+/* What is all for this file; mha_rules_args of src/rules.c lists it. */
 #define RULES_PARAMETERS                                                                           \
     __global const STORED(BIAS_TYPE) *bias, ulong bias_offset, ulong bias_batch, ulong bias_head,  \
         ulong bias_row, ulong bias_column, __global const uchar *mask, ulong mask_offset,          \
@@ -42,6 +42,30 @@
         key_offsets, key_offsets_offset, query_total, key_total, query_len, key_len, window_left,  \
         window_right, softcap, dropout_threshold, dropout_scale, dropout_low, dropout_high,        \
         dropout_offset
+
+/* The same as a kernel is given them, and as a kernel's first line takes them apart. In vectors, since
+ * each argument costs a launch 60 ns on PoCL. */
+#define RULES_GIVEN                                                                                \
+    __global const STORED(BIAS_TYPE) *bias, ulong8 bias_at, __global const uchar *mask,            \
+        ulong8 mask_at, __global const int *key_lengths, __global const int *key_starts,           \
+        __global const int *per_query, __global const float *slopes, __global const float *sinks,  \
+        __global const int *query_offsets, __global const int *key_offsets, ulong8 lists_at,       \
+        int8 lengths, float2 factors, uint4 dropout
+#define RULES_TAKE                                                                                 \
+    const ulong bias_offset = bias_at.s0, bias_batch = bias_at.s1, bias_head = bias_at.s2,         \
+                bias_row = bias_at.s3, bias_column = bias_at.s4, mask_offset = mask_at.s0,         \
+                mask_batch = mask_at.s1, mask_head = mask_at.s2, mask_row = mask_at.s3,            \
+                mask_column = mask_at.s4, key_lengths_offset = lists_at.s0,                        \
+                key_starts_offset = lists_at.s1, per_query_offset = lists_at.s2,                   \
+                slopes_offset = lists_at.s3, slopes_batch = lists_at.s4,                           \
+                sinks_offset = lists_at.s5, query_offsets_offset = lists_at.s6,                    \
+                key_offsets_offset = lists_at.s7;                                                  \
+    const int length_more = lengths.s0, query_total = lengths.s1, key_total = lengths.s2,          \
+              query_len = lengths.s3, key_len = lengths.s4, window_left = lengths.s5,              \
+              window_right = lengths.s6;                                                           \
+    const float softcap = factors.s0, dropout_scale = factors.s1;                                  \
+    const uint dropout_threshold = dropout.s0, dropout_low = dropout.s1,                           \
+               dropout_high = dropout.s2, dropout_offset = dropout.s3;
 
 /* Where the rows of one batch lie, and how many keys it has. */
 typedef struct rules_span {

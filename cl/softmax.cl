@@ -35,8 +35,9 @@ void softmax_rows(__global const float *scores, ulong scores_offset,
                   __global STORED(SHOWN_TYPE) *shown, ulong shown_offset, ulong shown_batch,
                   ulong shown_head, ulong shown_row,
                   __global float *lse, ulong lse_offset, ulong lse_batch, ulong lse_head,
-                  ulong lse_row, int batch, int heads, RULES_PARAMETERS)
+                  ulong lse_row, int batch, int heads, RULES_GIVEN)
 {
+    RULES_TAKE
     __local float pool[GROUP];
     const int item = (int)get_local_id(0);
     const ulong rows = (ulong)batch * heads * query_len;

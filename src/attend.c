@@ -21,14 +21,11 @@ void mha_attend_args(mha_arg args[MHA_ATTEND_ARGS], const mha_attention_desc *de
     size_t n = 0;
     for (size_t i = 0; i < sizeof views / sizeof views[0]; i++) {
         args[n++] = (mha_arg)MHA_ARG_MEM(views[i]->buffer);
-        args[n++] = (mha_arg)MHA_ARG_SIZE(views[i]->offset);
-        args[n++] = (mha_arg)MHA_ARG_SIZE(views[i]->strides[0]);
-        args[n++] = (mha_arg)MHA_ARG_SIZE(views[i]->strides[1]);
-        args[n++] = (mha_arg)MHA_ARG_SIZE(views[i]->strides[2]);
+        args[n++] = (mha_arg)MHA_ARG_SIZES(4, views[i]->offset, views[i]->strides[0],
+                                           views[i]->strides[1], views[i]->strides[2]);
     }
-    args[n++] = (mha_arg)MHA_ARG_INT(desc->batch);
-    args[n++] = (mha_arg)MHA_ARG_INT(desc->heads);
-    args[n++] = (mha_arg)MHA_ARG_INT(desc->heads / desc->kv_heads);
+    args[n++] = (mha_arg)MHA_ARG_INTS(4, (cl_int)desc->batch, (cl_int)desc->heads,
+                                      (cl_int)(desc->heads / desc->kv_heads));
     args[n++] = (mha_arg)MHA_ARG_FLOAT(desc->scale);
     mha_rules_args(args + n, desc, bound);
 }

@@ -8,11 +8,11 @@
 int mha_attend_options(char *text, size_t size, const mha_attention_desc *desc);
 
 enum {
-    MHA_ATTEND_ARGS = 29 + MHA_RULES_ARGS
+    MHA_ATTEND_ARGS = 12 + MHA_RULES_ARGS
 };
-/* All arguments of a streaming kernel, in this order: query, key, value and output, each as buffer,
- * offset and the strides of batch, head and row; lse likewise; batch, heads, heads / kv_heads,
- * scale; the rules'. */
+/* All arguments of a streaming kernel, in this order: query, key, value, output and lse, each as
+ * buffer and (offset, strides of batch, head and row); (batch, heads, heads / kv_heads); scale; the
+ * rules'. */
 void mha_attend_args(mha_arg args[MHA_ATTEND_ARGS], const mha_attention_desc *desc,
                      const mha_bound *bound);
 

@@ -35,6 +35,10 @@ typedef struct mha_arg {
         cl_uint natural;
         cl_ulong size;
         cl_float real;
+        cl_int integers[8]; /* a vector */
+        cl_uint naturals[4];
+        cl_ulong sizes[8];
+        cl_float reals[2];
     } as;
 } mha_arg;
 
@@ -44,6 +48,11 @@ typedef struct mha_arg {
 #define MHA_ARG_UINT(x)  { .size = sizeof(cl_uint),  .as.natural = (cl_uint)(x) }
 #define MHA_ARG_SIZE(x)  { .size = sizeof(cl_ulong), .as.size = (cl_ulong)(x) }
 #define MHA_ARG_FLOAT(x) { .size = sizeof(cl_float), .as.real = (x) }
+/* Vectors of n, a multiple of 2; what is not listed is 0. */
+#define MHA_ARG_INTS(n, ...)   { .size = (n) * sizeof(cl_int),   .as.integers = { __VA_ARGS__ } }
+#define MHA_ARG_UINTS(n, ...)  { .size = (n) * sizeof(cl_uint),  .as.naturals = { __VA_ARGS__ } }
+#define MHA_ARG_SIZES(n, ...)  { .size = (n) * sizeof(cl_ulong), .as.sizes = { __VA_ARGS__ } }
+#define MHA_ARG_FLOATS(n, ...) { .size = (n) * sizeof(cl_float), .as.reals = { __VA_ARGS__ } }
 /* clang-format on */
 
 typedef struct mha_grid {

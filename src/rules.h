@@ -9,7 +9,7 @@
 int mha_rules_options(char *text, size_t size, const mha_attention_desc *desc);
 
 enum {
-    MHA_RULES_ARGS = 40
+    MHA_RULES_ARGS = 15
 };
 /* Appends the arguments to a launch's list. */
 void mha_rules_args(mha_arg args[MHA_RULES_ARGS], const mha_attention_desc *desc,
