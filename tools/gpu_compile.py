@@ -79,13 +79,13 @@ def run(command, **more):
 
 
 def number(pattern, text, default=None):
-    match = re.search(pattern, text)
+    match = re.search(pattern, text, re.M)
     return int(match.group(1)) if match else default
 
 
-def loops_of(lines, syntax):
-    """Innermost loops of a kernel's listing: for each the names of its instructions."""
-    names, at, back = [], {}, []
+def read(lines, syntax):
+    """A listing: the names of its instructions, where each label is, and the jumps (from, to)."""
+    names, at, jumps = [], {}, []
     for line in lines:
         label = syntax.label.match(line)
         if label:
@@ -95,21 +95,40 @@ def loops_of(lines, syntax):
         if not match:
             continue
         jump = syntax.jump.match(match.group(1) + " " + match.group(2))
-        if jump and jump.group(1) in at:
-            back.append((at[jump.group(1)], len(names)))
+        if jump:
+            jumps.append((len(names), jump.group(1)))
         names.append(match.group(1))
-    inner = [a for a in back if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in back)]
-    return [names[first : last + 1] for first, last in sorted(set(inner))]
+    return names, at, [(source, at[label]) for source, label in jumps if label in at]
+
+
+def loops_of(jumps):
+    """Innermost loops, as (first, end) instruction."""
+    back = [(to, source + 1) for source, to in jumps if to <= source]
+    return sorted({a for a in back
+                   if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in back)})
+
+
+def blocks_of(names, at, jumps):
+    """Pieces with no label and no jump inside them, likewise."""
+    cuts = sorted({0, len(names), *at.values(), *(source + 1 for source, _ in jumps)})
+    return list(zip(cuts, cuts[1:]))
 
 
 def shares_of(lines, syntax):
-    """Percent of FMAs in each loop that is a product's: one of 16 FMAs at the least."""
-    shares = []
-    for loop in loops_of(lines, syntax):
-        count = sum(bool(syntax.is_fma.match(name)) for name in loop)
-        if count >= 16:
-            shares.append(100 * count / len(loop))
-    return shares
+    """Percent of FMAs in what does a product's sums: an innermost loop that has 16 of them at the
+    least; or, where none is left of that loop, a piece that has 256, more than of all else: an
+    exponential has many as well."""
+    names, at, jumps = read(lines, syntax)
+
+    def count(piece):
+        return sum(bool(syntax.is_fma.match(name)) for name in names[slice(*piece)])
+
+    loops = loops_of(jumps)
+    pieces = [loop for loop in loops if count(loop) >= 16]
+    pieces += [block for block in blocks_of(names, at, jumps)
+               if count(block) >= max(256, (block[1] - block[0]) / 2)
+               and not any(first <= block[0] and block[1] <= end for first, end in loops)]
+    return [100 * count(piece) / (piece[1] - piece[0]) for piece in pieces]
 
 
 def sections(text, begin):
@@ -236,16 +255,18 @@ def cell(value, most):
 
 def line_of(target, what, report):
     """A line of the table, and whether it is within the limits."""
+    limits = [(report.registers, target.registers), (report.local_bytes, target.local_bytes),
+              (report.spilled_bytes, 0)]
+    kept = all(value is None or value <= most for value, most in limits)
     least = min(report.shares, default=None)
     share = "" if least is None else f"{least:.0f}%"
     if share and target.fma and report.kernel.startswith("attend"):
-        share += f" of {target.fma}%"
-    limits = [(report.registers, target.registers), (report.local_bytes, target.local_bytes),
-              (report.spilled_bytes, 0)]
+        short = least < target.fma
+        share += f"{' !' if short else ''} of {target.fma}%"
+        kept = kept and not short
     cells = [cell(value, most) for value, most in limits]
     text = f"{target.name:8} {report.kernel:18} {what:13} {cells[0]:>9} {cells[1]:>9} {cells[2]:>9}"
-    return f"{text}   {share}".rstrip(), not any(
-        value is not None and value > most for value, most in limits)
+    return f"{text}   {share}".rstrip(), kept
 
 
 def main():
@@ -256,7 +277,7 @@ def main():
             for target in TARGETS
             for number, program in enumerate(programs_of(programs / target.vendor))]
     print(f"{'target':8} {'kernel':18} {'':13} {'registers':>9} {'local':>9} {'spilled':>9}   "
-          "FMAs in its inner loops")
+          "FMAs in its products")
     lines, kept = 0, True
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         results = [pool.submit(compile_for, target, program.source, program.options, folder)
