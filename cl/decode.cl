@@ -3,7 +3,7 @@
  * 2022), and the parts are merged by their log-sum-exp ("Flash-Decoding", 2023). Bound by how fast
  * keys and values come from memory, so each is read once for all query heads that share it.
  *
- * Build options: ROWS, the most query rows of a key head (heads / kv_heads * queries); TILE of them
+ * Build options: LANES 8, see vectors.h; ROWS, the most query rows of a key head (heads / kv_heads * queries); TILE of them
  * at a time, 1, 2 or 4; BLOCK keys between two looks at the maximum, a multiple of 8; MERGES 0: there
  * is one part, and it is the output; those of attend.h and rules.h.
  *
@@ -14,7 +14,6 @@
  * parts [batch][kv_heads][number of parts][ROWS][VALUE_DIM + 2]: a row's output, not yet divided by
  * its sum, its maximum and its sum */
 #include "attend.h"
-#include "vectors.h"
 #include "power.h"
 
 #define QUERY_PITCH ((HEAD_DIM + 7) / 8 * 8)

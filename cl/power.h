@@ -1,4 +1,6 @@
 /* The exponential of attention's CPU kernels. */
+#include "vectors.h"
+
 #define LOG2_E 1.4426950408889634f
 
 /* 2^x for x <= 0, relative error 2.4e-7; exactly 0 below -126, so for -inf too; NaN stays NaN. A

@@ -1,6 +1,8 @@
 /* The rules that look at each score, for kernels whose lanes are queries: as rules_cap and rules_bias
  * of rules.h, of LANES queries and a block of keys at once. Bias and mask are read along the keys, as
  * they lie in memory, and turned. */
+#include "rules.h"
+#include "vectors.h"
 
 /* What a batch and head says of each score, from its first query's row of bias and mask on. */
 typedef struct each_rules {

@@ -11,8 +11,7 @@
  * `tall` keys or dims in a tile of registers. */
 typedef struct cpu_cut {
     size_t lanes, vectors, tiles, block, tall;
-    size_t cost; /* a work-item's time as measured, in percent of that of one vector of its lanes in
-                  * the best cut */
+    size_t cost; /* a work-item's time as measured, in percent of that of a vector in the best */
 } cpu_cut;
 
 /* Best first. 24 queries x 4 keys are the most that the 16 registers of AVX2 hold, 48 x 8 the 32 of
@@ -22,13 +21,8 @@ typedef struct cpu_cut {
 static const cpu_cut cuts[] = {
     { 16, 3, 1, 64, 8, 300 }, { 16, 2, 1, 64, 8, 216 }, { 16, 1, 1, 64, 8, 130 },
     { 16, 1, 1, 16, 8, 150 }, { 8, 3, 2, 128, 4, 600 }, { 8, 3, 1, 128, 4, 320 },
-    { 8, 2, 1, 128, 4, 220 }, { 8, 1, 1, 64, 4, 140 },  { 8, 1, 1, 16, 4, 160 },
+    { 8, 2, 1, 128, 4, 220 }, { 8, 1, 1, 64, 4, 125 },  { 8, 1, 1, 16, 4, 145 },
 };
-
-static size_t divide_up(size_t size, size_t part)
-{
-    return (size + part - 1) / part;
-}
 
 static size_t queries_of(const cpu_cut *cut)
 {
@@ -53,14 +47,14 @@ static bool choose(const mha_context *context, const mha_attention_desc *desc, c
     size_t least = SIZE_MAX;
     for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
         cpu_cut cut = cuts[i];
-        if (cut.lanes != context->lanes && !(cut.lanes == 8 && desc->query_len <= 8))
-            continue;
+        if (cut.lanes > context->lanes)
+            continue; /* a narrower one needs less local memory, and does for few queries */
         if (desc->key_value_type != MHA_FLOAT32 && cut.block > 32)
             cut.block = 32; /* rows are converted a block at a time, and stay near */
         const bool fits = local_bytes(&cut, desc) <= context->device.local_memory_bytes;
         const size_t items =
-            desc->batch * desc->heads * divide_up(desc->query_len, queries_of(&cut));
-        const size_t cost = divide_up(items, context->device.compute_units) * cut.cost * cut.lanes;
+            desc->batch * desc->heads * mha_grid_divide_up(desc->query_len, queries_of(&cut));
+        const size_t cost = mha_grid_divide_up(items, context->device.compute_units) * cut.cost;
         if (least == SIZE_MAX || (fits && cost < least))
             *out = cut;
         if (fits && cost < least)
@@ -108,7 +102,7 @@ mha_status mha_attend_cpu_launch(const mha_attend_cpu_stage *attend, mha_run *ru
 {
     mha_arg args[MHA_ATTEND_ARGS];
     mha_attend_args(args, desc, bound);
-    const size_t parts = (bound->query_len + attend->queries - 1) / attend->queries;
+    const size_t parts = mha_grid_divide_up(bound->query_len, attend->queries);
     const mha_grid grid = mha_grid_parts(parts, 1, desc->batch * desc->heads);
     return mha_run_launch(run, "attend", &attend->rows, args, MHA_ATTEND_ARGS, &grid);
 }

@@ -24,6 +24,7 @@ static const gpu_cut cuts[] = {
     { "", 2, 16, 2, 2, 0 }, /* any other */
     { "NVIDIA", 2, 32, 4, 4, 1 },
     { "Advanced Micro Devices", 2, 16, 8, 8, 0 },
+    { "AMD", 2, 16, 8, 8, 0 }, /* Mesa's name for it */
     /* 128 registers of 8 lanes have no room for a tile twice as high. All of a slice of scores at
      * once, as its compiler copies the whole tile for each round of a loop in a loop. */
     { "Intel", 1, 16, 16, 8, 0 },
@@ -73,11 +74,6 @@ static size_t choose_lanes(const mha_context *context, const mha_attention_desc 
     return lanes;
 }
 
-static size_t count_tiles(size_t length, size_t tile)
-{
-    return (length + tile - 1) / tile;
-}
-
 bool mha_attend_gpu_can(const mha_context *context, mha_text *why_not)
 {
     const gpu_cut *cut = cut_of(&context->device);
@@ -123,8 +119,8 @@ mha_status mha_attend_gpu_launch(const mha_attend_gpu_stage *attend, mha_run *ru
 {
     mha_arg args[MHA_ATTEND_ARGS];
     mha_attend_args(args, desc, bound);
-    const size_t tiles =
-        count_tiles(bound->query_len, ROWS) * count_tiles(desc->value_dim, wide_of(attend->lanes));
+    const size_t tiles = mha_grid_divide_up(bound->query_len, ROWS) *
+                         mha_grid_divide_up(desc->value_dim, wide_of(attend->lanes));
     const mha_grid grid = mha_grid_all_parts(tiles, attend->group, desc->batch * desc->heads);
     return mha_run_launch(run, "attend", &attend->tile, args, MHA_ATTEND_ARGS, &grid);
 }

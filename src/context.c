@@ -74,7 +74,7 @@ static mha_status make_queue(mha_context *context)
         return mha_log_fail(&context->log, error, "clGetDeviceInfo of %s failed",
                             context->device.name);
     context->alignment = bits / 8 ? bits / 8 : 1;
-    cl_uint width = 0;
+    cl_uint width = 0; /* where it is not told, 8 are right on any CPU */
     clGetDeviceInfo(context->device.device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, sizeof width,
                     &width, NULL);
     context->lanes = width >= 16 ? 16 : 8;

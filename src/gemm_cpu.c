@@ -38,16 +38,11 @@ static size_t choose_depth(const mha_context *context, const mha_gemm_shape *sha
     return depth >= least ? depth : 0;
 }
 
-static size_t parts_of(size_t size, size_t part)
-{
-    return (size + part - 1) / part;
-}
-
 /* Of a packed B, whose last panel is filled up. */
 static mha_size pack_bytes(const mha_gemm_shape *shape, size_t columns)
 {
-    return mha_size_of((size_t[]){ sizeof(float), parts_of(shape->n, columns), columns, shape->k },
-                       4);
+    return mha_size_of(
+        (size_t[]){ sizeof(float), mha_grid_divide_up(shape->n, columns), columns, shape->k }, 4);
 }
 
 bool mha_gemm_cpu_can(const mha_context *context, const mha_gemm_shape *shape)
@@ -98,7 +93,8 @@ static cpu_blocks choose_blocks(const mha_gemm_cpu_stage *gemm, const mha_contex
     cpu_blocks blocks = { .height = 384 / gemm->rows * gemm->rows, .width = gemm->columns };
     if (gemm->turned)
         blocks = (cpu_blocks){ .height = TURNED_ROWS, .width = 16 * gemm->columns };
-    while (args->batch * parts_of(args->m, blocks.height) * parts_of(args->n, blocks.width) <
+    while (args->batch * mha_grid_divide_up(args->m, blocks.height) *
+                   mha_grid_divide_up(args->n, blocks.width) <
                enough &&
            (blocks.height > 4 * gemm->rows || blocks.width > gemm->columns)) {
         if (blocks.width > gemm->columns)
@@ -108,7 +104,9 @@ static cpu_blocks choose_blocks(const mha_gemm_cpu_stage *gemm, const mha_contex
     }
     /* All of a height: PoCL gives a thread half of the work-items at once, the first ones. */
     blocks.height =
-        parts_of(parts_of(args->m, parts_of(args->m, blocks.height)), gemm->rows) * gemm->rows;
+        mha_grid_divide_up(mha_grid_divide_up(args->m, mha_grid_divide_up(args->m, blocks.height)),
+                           gemm->rows) *
+        gemm->rows;
     return blocks;
 }
 
@@ -122,7 +120,8 @@ mha_status mha_gemm_cpu_launch(const mha_gemm_cpu_stage *gemm, mha_run *run, con
     list[MHA_PRODUCT_ARGS + 1] = (mha_arg)MHA_ARG_INT(blocks.width);
     list[MHA_PRODUCT_ARGS + 2] = (mha_arg)MHA_ARG_FLOAT(shape->alpha);
     list[MHA_PRODUCT_ARGS + 3] = (mha_arg)MHA_ARG_FLOAT(shape->beta);
-    const size_t parts = parts_of(args->m, blocks.height) * parts_of(args->n, blocks.width);
+    const size_t parts =
+        mha_grid_divide_up(args->m, blocks.height) * mha_grid_divide_up(args->n, blocks.width);
     const mha_grid grid = mha_grid_parts(parts, 1, args->batch);
     return mha_run_launch(run, stage, &gemm->multiply, list, sizeof list / sizeof list[0], &grid);
 }
@@ -144,6 +143,6 @@ mha_status mha_gemm_cpu_pack(const mha_gemm_cpu_stage *gemm, mha_run *run, const
         MHA_ARG_INT(shape->n),
         MHA_ARG_INT(shape->k),
     };
-    const mha_grid grid = mha_grid_parts(parts_of(shape->n, gemm->columns), 1, 1);
+    const mha_grid grid = mha_grid_parts(mha_grid_divide_up(shape->n, gemm->columns), 1, 1);
     return mha_run_launch(run, stage, &gemm->pack, list, sizeof list / sizeof list[0], &grid);
 }

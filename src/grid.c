@@ -16,7 +16,7 @@ static size_t at_most(size_t value, size_t most)
 
 mha_grid mha_grid_tiles(size_t rows, size_t columns, size_t count)
 {
-    const size_t tiles = ((rows + TILE - 1) / TILE) * ((columns + TILE - 1) / TILE);
+    const size_t tiles = (mha_grid_divide_up(rows, TILE)) * (mha_grid_divide_up(columns, TILE));
     return (mha_grid){ .dims = 2,
                        .global = { tiles * TILE_ITEMS, at_most(count, MOST_GROUPS) * TILE_ITEMS },
                        .local = { TILE_ITEMS, TILE_ITEMS } };
@@ -30,8 +30,8 @@ mha_grid mha_grid_rows(size_t columns, size_t rows, size_t group)
         wide *= 2;
     const size_t high = group / wide;
     return (mha_grid){ .dims = 2,
-                       .global = { (columns + wide - 1) / wide * wide,
-                                   at_most((rows + high - 1) / high, MOST_GROUPS) * high },
+                       .global = { mha_grid_divide_up(columns, wide) * wide,
+                                   at_most(mha_grid_divide_up(rows, high), MOST_GROUPS) * high },
                        .local = { wide, high } };
 }
 

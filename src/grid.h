@@ -4,6 +4,12 @@
 
 #include "kernel.h"
 
+/* How many parts cover a size. */
+static inline size_t mha_grid_divide_up(size_t size, size_t part)
+{
+    return (size + part - 1) / part;
+}
+
 /* For the kernels of cl/tile.h: work-groups of 8 x 8 over 32 x 32 tiles of a rows x columns matrix,
  * for each of count matrices. */
 mha_grid mha_grid_tiles(size_t rows, size_t columns, size_t count);

@@ -1,10 +1,10 @@
 /* An OpenCL layer that makes a small device of any: 32 KiB of local memory and work-groups of 256.
  * It says so in clGetDeviceInfo, and it means it: a launch that needs more fails. SMALL_DEVICE=gpu
  * also calls it a GPU; SMALL_DEVICE=silent lets the device say its true limits, and still fails
- * launches. SMALL_DEVICE_VENDOR is what it says of its vendor, SMALL_DEVICE_WIDTH how many floats
- * its registers hold. With SMALL_DEVICE_PROGRAMS, a folder, it writes the text and the options of
- * each program there, as 1.cl and 1.options and so on, and no kernel runs. Use:
- * OPENCL_LAYERS=libmha-small-device.so PROGRAM. */
+ * launches; SMALL_DEVICE=whole leaves it its limits. SMALL_DEVICE_VENDOR is what it says of its
+ * vendor, SMALL_DEVICE_WIDTH how many floats its registers hold. With SMALL_DEVICE_PROGRAMS, a
+ * folder, it writes the text and the options of each program there, as 1.cl and 1.options and so
+ * on, and no kernel runs. Use: OPENCL_LAYERS=libmha-small-device.so PROGRAM. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl_layer.h>
 #include <stdio.h>
@@ -45,7 +45,10 @@ static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info na
     if (name == CL_DEVICE_VENDOR && vendor)
         return give_text(vendor, size, value, needed);
     const cl_int error = next->clGetDeviceInfo(device, name, size, value, needed);
-    if (error || !value || mode_is("silent"))
+    const char *width = getenv("SMALL_DEVICE_WIDTH");
+    if (!error && value && width && name == CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT)
+        memcpy(value, &(cl_uint){ (cl_uint)atoi(width) }, sizeof(cl_uint));
+    if (error || !value || mode_is("silent") || mode_is("whole"))
         return error;
     if (name == CL_DEVICE_LOCAL_MEM_SIZE)
         memcpy(value, &(cl_ulong){ LOCAL_BYTES }, sizeof(cl_ulong));
@@ -53,8 +56,6 @@ static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info na
         memcpy(value, &(size_t){ GROUP }, sizeof(size_t));
     if (name == CL_DEVICE_MAX_WORK_ITEM_SIZES && size >= 3 * sizeof(size_t))
         memcpy(value, (size_t[3]){ GROUP, GROUP, GROUP }, 3 * sizeof(size_t));
-    if (name == CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT && getenv("SMALL_DEVICE_WIDTH"))
-        memcpy(value, &(cl_uint){ (cl_uint)atoi(getenv("SMALL_DEVICE_WIDTH")) }, sizeof(cl_uint));
     if (name == CL_DEVICE_TYPE && mode_is("gpu"))
         memcpy(value, &(cl_device_type){ CL_DEVICE_TYPE_GPU }, sizeof(cl_device_type));
     return error;
@@ -122,12 +123,12 @@ static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kerne
         return CL_INVALID_OPERATION;
     for (cl_uint i = 0; local && i < dims; i++)
         items *= local[i];
-    if (items > GROUP) {
+    if (!mode_is("whole") && items > GROUP) {
         fprintf(stderr, "small device: a work-group of %zu\n", items);
         return CL_INVALID_WORK_GROUP_SIZE;
     }
     const cl_ulong bytes = local_bytes_of(kernel, queue);
-    if (bytes > LOCAL_BYTES) {
+    if (!mode_is("whole") && bytes > LOCAL_BYTES) {
         fprintf(stderr, "small device: %llu bytes of local memory\n", (unsigned long long)bytes);
         return CL_OUT_OF_RESOURCES;
     }

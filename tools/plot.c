@@ -142,7 +142,7 @@ void plot_add(plot *self, const problem *subject, const char *path, double gflop
     };
 }
 
-/* A string of gnuplot's, in which nothing but the quote itself means anything. */
+/* A string of gnuplot's, no file's name, in which nothing but the quote itself means anything. */
 static void print_string(FILE *out, const char *text)
 {
     fputc('\'', out);
@@ -236,6 +236,7 @@ static void print_script(const plot *self, FILE *out, const char *device,
                          const roofline_peaks *peaks)
 {
     fprintf(out, "set terminal %s\nset output ", find_terminal(self->file));
+    fputs(self->file[0] == '|' ? "'./'." : "", out); /* else a command of the shell's */
     print_string(out, self->file);
     fputc('\n', out);
     print_data(self, out);

@@ -22,7 +22,8 @@ bool report_is_wrong(const report_result *result)
 
 bool report_is_invalid(const report_result *result)
 {
-    return result->is_timed && result->has_peak && result->gflops > result->peak_gflops;
+    return result->is_timed && result->has_peak && !result->may_skip &&
+           result->gflops > result->peak_gflops;
 }
 
 /* Whether a stage's rate means anything: some drivers' events tell of no time at all. */

@@ -34,6 +34,8 @@ typedef struct report_result {
     double gflops;       /* GFLOP/s of the fastest run */
     double gbytes_per_s; /* likewise */
     bool has_peak;       /* of what is timed: what the device can do counts */
+    bool may_skip;       /* pairs that a mask excludes are counted, and may have been passed over:
+                          * no rate is too high to be true */
     double peak_gflops;
     double peak_gbytes_per_s; /* of calls that only read as many bytes */
     const report_stage *stages;

@@ -61,6 +61,7 @@ static void write_commands(FILE *out, const heatmap *self, const char *path)
     const size_t side = CELL * self->size < 360 ? 360 : CELL * self->size;
     fprintf(out, "set terminal pngcairo noenhanced size %zu,%zu\nset output ",
             side + LABELS + SCALE, side + LABELS + TITLE);
+    fputs(path[0] == '|' ? "'./'." : "", out); /* else a command of the shell's */
     write_quoted(out, path);
     fputs("\nset title ", out);
     write_quoted(out, self->title);
