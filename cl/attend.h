@@ -1,4 +1,5 @@
-/* What the streaming kernels and decode share: their arguments, dropout, and how a row is finished. */
+/* What the streaming kernels and decode share: their arguments, dropout, and how a row is finished.
+ */
 #include "rules.h"
 #include "dropout.h"
 
@@ -38,8 +39,9 @@
     const int batch = counts.s0, heads = counts.s1, group = counts.s2;                             \
     RULES_TAKE
 
-/* What a row's output, summed up at the maximum top, is multiplied by: 1 / sum, with a sink in the sum;
- * 0 where nothing was summed up. *log_sum, if given, becomes the row's lse. sink: -INFINITY is none. */
+/* What a row's output, summed up at the maximum top, is multiplied by: 1 / sum, with a sink in the
+ * sum; 0 where nothing was summed up. *log_sum, if given, becomes the row's lse. sink: -INFINITY is
+ * none. */
 static float attend_divide(float *log_sum, float top, float sum, float sink)
 {
     float scale_by = 1.0f;
@@ -55,8 +57,8 @@ static float attend_divide(float *log_sum, float top, float sum, float sink)
 }
 
 #if USES_DROPOUT
-/* Probs of keys k0 .. k0 + count - 1 of query i of batch and head g, `pitch` from one to the next: each
- * becomes 0 or is scaled. */
+/* Probs of keys k0 .. k0 + count - 1 of query i of batch and head g, `pitch` from one to the next:
+ * each becomes 0 or is scaled. */
 static void attend_drop(__local float *probs, int pitch, int g, int i, int k0, int count,
                         RULES_PARAMETERS)
 {

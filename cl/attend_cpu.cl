@@ -1,16 +1,16 @@
 /* Streaming attention for CPUs: one pass over the keys with a running maximum and sum, the scores
  * never stored ("Online normalizer calculation for softmax", 2018; FlashAttention, 2022).
  *
- * A work-group is one work-item, which makes TILES tiles of LANES * VECTORS queries of one head. Its
- * SIMD lanes are queries: keys and values are read where they are and broadcast, so maximum, sum and
- * exponential run element by element, and TALL keys (or dims) x LANES * VECTORS queries of sums stay in
- * registers. 8 lanes of one row each, or keys in the lanes, were far slower.
+ * A work-group is one work-item, which makes TILES tiles of LANES * VECTORS queries of one head.
+ * Its SIMD lanes are queries: keys and values are read where they are and broadcast, so maximum,
+ * sum and exponential run element by element, and TALL keys (or dims) x LANES * VECTORS queries of
+ * sums stay in registers. 8 lanes of one row each, or keys in the lanes, were far slower.
  *
- * Build options: LANES, see vectors.h; VECTORS; TILES; TALL; BLOCK keys between two looks at the maximum,
- * a multiple of TALL and of 16; those of attend.h and rules.h.
+ * Build options: LANES, see vectors.h; VECTORS; TILES; TALL; BLOCK keys between two looks at the
+ * maximum, a multiple of TALL and of 16; those of attend.h and rules.h.
  *
- * Work-group (n, g): the part_of(n) of TILES * QUERIES queries, batch and head g; a group goes on with
- * g + number of groups. */
+ * Work-group (n, g): the part_of(n) of TILES * QUERIES queries, batch and head g; a group goes on
+ * with g + number of groups. */
 #include "attend.h"
 #include "vectors.h"
 #include "power.h"
@@ -18,15 +18,16 @@
 
 #define QUERIES (LANES * VECTORS)
 
-/* Keys and values as rows of float32: in place if they are that, else converted a block at a time. */
+/* Keys and values as rows of float32: in place if they are that, else converted a block at a time.
+ */
 #if KEY_TYPE == 1
 #define ROWS __global const float
 #else
 #define ROWS __local const float
 #endif
 
-/* p[k][query] = key k . query, for `count` keys; q is [HEAD_DIM][QUERIES]. The last register tile may
- * repeat the last key: p has room for it and nobody reads it. */
+/* p[k][query] = key k . query, for `count` keys; q is [HEAD_DIM][QUERIES]. The last register tile
+ * may repeat the last key: p has room for it and nobody reads it. */
 static void score_block(__local floats *p, __local const floats *q, ROWS *keys, ulong stride,
                         int count)
 {
@@ -169,8 +170,8 @@ static void exponentiate(__local floats *p, const tile_state *tile, int count)
         const floats base = select(top, (floats)(0.0f), top == -INFINITY);
         floats sum = tile->sum[v];
         if (any(top > before)) {
-            /* By exp, since power_of_2(0) is a bit above 1: from block to block that would add up in
-             * the queries whose maximum stays, or hardly moves. */
+            /* By exp, since power_of_2(0) is a bit above 1: from block to block that would add up
+             * in the queries whose maximum stays, or hardly moves. */
             const floats keep = exp(before - base);
             sum *= keep;
             for (int d = 0; d < VALUE_DIM; d++)
@@ -247,8 +248,9 @@ static void store_rows(__global STORED(OUTPUT_TYPE) *to, ulong stride, __local c
                   q * stride + d);
 }
 
-/* The part of the queries that comes n-th. Where causal, the last queries take longest: they take turns
- * with the first, since PoCL gives a thread half of all work-items at once, those that come first. */
+/* The part of the queries that comes n-th. Where causal, the last queries take longest: they take
+ * turns with the first, since PoCL gives a thread half of all work-items at once, those that come
+ * first. */
 static int part_of(int n, int parts)
 {
     if (!USES_CAUSAL)
@@ -336,9 +338,9 @@ void attend_cpu_rows(ATTEND_GIVEN)
         each.mask_row = mask_row;
         each.last = span.queries - 1;
 #endif
-        /* What stands at an excluded key, of weight 0, must not reach the output, but 0 * NaN is NaN.
-         * That is rare: all is done once more, around the keys of weight 0, where it shows in the
-         * end. To look at all values first would read them twice. */
+        /* What stands at an excluded key, of weight 0, must not reach the output, but 0 * NaN is
+         * NaN. That is rare: all is done once more, around the keys of weight 0, where it shows in
+         * the end. To look at all values first would read them twice. */
         for (int guarded = 0; guarded < 2; guarded++) {
             for (int d = 0; d < TILES * VALUE_DIM * VECTORS; d++)
                 output_pool[d] = (floats)(0.0f);

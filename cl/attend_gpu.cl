@@ -2,8 +2,8 @@
  * 2022), as GPUs like it: a work-group shares slices of its operands in local memory, and each
  * work-item keeps a tile of the scores and one of the output in registers. Scores are never stored.
  *
- * Build options: HEAD_DIM, VALUE_DIM, QUERY_TYPE, KEY_TYPE (of value as well), OUTPUT_TYPE; those of
- * rules.h; and how the work is cut, for which src/attend_gpu.c has a table:
+ * Build options: HEAD_DIM, VALUE_DIM, QUERY_TYPE, KEY_TYPE (of value as well), OUTPUT_TYPE; those
+ * of rules.h; and how the work is cut, for which src/attend_gpu.c has a table:
  * LANES    work-items across, 4, 8 or 16
  * QUADS    of rows in a work-item's tile, 1 or 2: it is 4 QUADS rows high and 8 columns wide
  * SLICE    of dims in the first product and of keys in the second, 16 or 32
@@ -11,15 +11,16 @@
  * SWIZZLED 1 where local memory is read and written in another order, see SWIZZLE
  *
  * Work-group (t, g, m): tile t of the output of batch and head g + m * groups along g, counting
- * those; the last m's may be past the last of them. The tile is ROWS queries high and WIDE value dims
- * wide; where VALUE_DIM is wider, several work-groups make the same scores. A step along the keys
- * takes WIDE of them as well, so both products are one function.
+ * those; the last m's may be past the last of them. The tile is ROWS queries high and WIDE value
+ * dims wide; where VALUE_DIM is wider, several work-groups make the same scores. A step along the
+ * keys takes WIDE of them as well, so both products are one function.
  *
  * Work-item (x, y) has rows 4 y .. 4 y + 3 and, if QUADS is 2, that + 4 HIGH; and keys, then value
- * dims, 4 x .. 4 x + 3 and that + 4 LANES: quads, which it reads from local memory as a float4 each.
+ * dims, 4 x .. 4 x + 3 and that + 4 LANES: quads, which it reads from local memory as a float4
+ * each.
  *
- * Every work-item comes by every barrier, and no loop that has one begins with it: PoCL 3.1 would let
- * the first work-item decide for all of them what comes after the last barrier. */
+ * Every work-item comes by every barrier, and no loop that has one begins with it: PoCL 3.1 would
+ * let the first work-item decide for all of them what comes after the last barrier. */
 #include "attend.h"
 #include "attend_slices.h"
 
@@ -53,8 +54,8 @@ INLINED void score_keys(float4 score[8][QUADS], const tile_operands *from, int r
     }
 }
 
-/* out += probs value, for the same keys. guarded: what is infinite or NaN comes to the rows of a prob
- * above 0 only. */
+/* out += probs value, for the same keys. guarded: what is infinite or NaN comes to the rows of a
+ * prob above 0 only. */
 INLINED void weigh_values(float4 out[8][QUADS], float4 prob[8][QUADS], const tile_operands *from,
                           int row0, int count, int guarded, __local float4 *rows,
                           __local float4 *wide, int x, int y)

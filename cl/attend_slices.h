@@ -1,10 +1,10 @@
-/* The operands of cl/attend_gpu.cl's products: tiles in registers, and slices in local memory that a
- * work-group fills together. Its build options are those of attend_gpu.cl.
+/* The operands of cl/attend_gpu.cl's products: tiles in registers, and slices in local memory that
+ * a work-group fills together. Its build options are those of attend_gpu.cl.
  *
- * A tile is [column][quad of rows], indexed by constants only, or a GPU would keep it in memory: the
- * functions that have one are inlined, and their loops unrolled. A slice has SLICE lines, dims in the
- * product of query and key and keys in that of probs and values; a line has an element of each row or
- * column of the work-group's tile. */
+ * A tile is [column][quad of rows], indexed by constants only, or a GPU would keep it in memory:
+ * the functions that have one are inlined, and their loops unrolled. A slice has SLICE lines, dims
+ * in the product of query and key and keys in that of probs and values; a line has an element of
+ * each row or column of the work-group's tile. */
 #define HIGH (16 / QUADS)
 #define GROUP (LANES * HIGH)
 #define ROWS 64
@@ -23,8 +23,8 @@
  * probs are written element by element across. */
 #define ROW_PITCH (ROWS / 4 + 1)
 #define WIDE_PITCH (WIDE / 4 + 1)
-/* Where that is not enough to keep such writes off one bank, the quads of each line of query and key
- * change places too: quad n of line l is at n ^ SWIZZLE(l). */
+/* Where that is not enough to keep such writes off one bank, the quads of each line of query and
+ * key change places too: quad n of line l is at n ^ SWIZZLE(l). */
 #define SWIZZLE(line) (SWIZZLED ? (line) / 4 % (LANES < 8 ? LANES : 8) : 0)
 
 /* Key or value dim of column c of work-item x, from the work-group's first. */
@@ -84,8 +84,8 @@ static float4 quad_aligned_3(__global const ushort *from)
     return as_float4(convert_uint4(*(__global const ushort4 *)from) << 16);
 }
 
-/* slice[d][i] = factor times element d0 + d of row i, 0 beyond HEAD_DIM. Rows from `count` on repeat
- * the last one: they are excluded, or not written. */
+/* slice[d][i] = factor times element d0 + d of row i, 0 beyond HEAD_DIM. Rows from `count` on
+ * repeat the last one: they are excluded, or not written. */
 #define STAGE_TURNED(type, slice, pitch, rows, factor, from, stride, count, d0, aligned)           \
     _Pragma("unroll 2") for (int n = 0; n < rows * SLICE / 4 / GROUP; n++)                         \
     {                                                                                              \

@@ -1,7 +1,7 @@
-/* Matrix products for CPUs, c = alpha a b + beta c + bias for each batch: ROWS x COLUMNS of sums stay
- * in registers, 6 x 16 in those of AVX2, and b is read as panels [k][COLUMNS], one after the other in
- * memory ("Anatomy of High-Performance Matrix Multiplication", 2008). A work-group is one work-item;
- * SIMD lanes are columns, so every sum runs in the order of its terms.
+/* Matrix products for CPUs, c = alpha a b + beta c + bias for each batch: ROWS x COLUMNS of sums
+ * stay in registers, 6 x 16 in those of AVX2, and b is read as panels [k][COLUMNS], one after the
+ * other in memory ("Anatomy of High-Performance Matrix Multiplication", 2008). A work-group is one
+ * work-item; SIMD lanes are columns, so every sum runs in the order of its terms.
  *
  * Build options:
  * LANES   see vectors.h
@@ -156,11 +156,10 @@ static finish finish_of(float alpha, float beta, __global const float *bias, int
     return last;
 }
 
-/* Work-group (t, g): block t of c, `height` rows x `width` columns, in batch g; a group goes on with
- * g + number of groups. width is a multiple of COLUMNS, and height one of ROWS, at most HEIGHT with
- * TURNED.
- * Strides are those of rows and columns of a [m][k] and b [k][n]; a_column is 1, with TURNED a_row.
- * bias [n] or NULL. c is not read where beta is 0. */
+/* Work-group (t, g): block t of c, `height` rows x `width` columns, in batch g; a group goes on
+ * with g + number of groups. width is a multiple of COLUMNS, and height one of ROWS, at most HEIGHT
+ * with TURNED. Strides are those of rows and columns of a [m][k] and b [k][n]; a_column is 1, with
+ * TURNED a_row. bias [n] or NULL. c is not read where beta is 0. */
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void gemm_cpu_multiply(__global const float *a, ulong a_offset, ulong a_batch, ulong a_row,
                        ulong a_column,

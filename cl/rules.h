@@ -1,9 +1,11 @@
-/* Which keys a query may see, and what becomes of its scores before the softmax: the one place where
- * lengths, diagonals, windows, softcap, bias, ALiBi and mask have their meaning on the device.
+/* Which keys a query may see, and what becomes of its scores before the softmax: the one place
+ * where lengths, diagonals, windows, softcap, bias, ALiBi and mask have their meaning on the
+ * device.
  *
  * Build options, each 0 or 1: USES_BIAS, USES_MASK, USES_SOFTCAP, USES_ALIBI, USES_CAUSAL,
  * USES_WINDOW_LEFT, USES_WINDOW_RIGHT, USES_RING, USES_DROPOUT; DIAGONAL, 1 from the top left, 2 to
- * the bottom right, 3 after the keys of before length_more, as mha_diagonal; and BIAS_TYPE, see types.h.
+ * the bottom right, 3 after the keys of before length_more, as mha_diagonal; and BIAS_TYPE, see
+ * types.h.
  *
  * bias, mask  [batch][heads][query_len][key_len], strides in elements, 0 where broadcast
  * key_lengths, key_starts  [batch] or NULL; per_query [batch][query_len] or NULL. A batch has
@@ -43,8 +45,8 @@
         window_right, softcap, dropout_threshold, dropout_scale, dropout_low, dropout_high,        \
         dropout_offset
 
-/* The same as a kernel is given them, and as a kernel's first line takes them apart. In vectors, since
- * each argument costs a launch 60 ns on PoCL. */
+/* The same as a kernel is given them, and as a kernel's first line takes them apart. In vectors,
+ * since each argument costs a launch 60 ns on PoCL. */
 #define RULES_GIVEN                                                                                \
     __global const STORED(BIAS_TYPE) *bias, ulong8 bias_at, __global const uchar *mask,            \
         ulong8 mask_at, __global const int *key_lengths, __global const int *key_starts,           \
@@ -74,8 +76,8 @@ typedef struct rules_span {
     int length;             /* keys; no more than rows, but in a ring */
 } rules_span;
 
-/* To a pointer, as rules_of, not returned: oclgrind cannot do what inlining makes of a struct that is
- * returned. */
+/* To a pointer, as rules_of, not returned: oclgrind cannot do what inlining makes of a struct that
+ * is returned. */
 static void rules_span_of(rules_span *to, int b, RULES_PARAMETERS)
 {
     rules_span span = { 0, query_len, 0, key_len, key_len };

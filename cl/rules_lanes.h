@@ -1,6 +1,6 @@
-/* The rules that look at each score, for kernels whose lanes are queries: as rules_cap and rules_bias
- * of rules.h, of LANES queries and a block of keys at once. Bias and mask are read along the keys, as
- * they lie in memory, and turned. */
+/* The rules that look at each score, for kernels whose lanes are queries: as rules_cap and
+ * rules_bias of rules.h, of LANES queries and a block of keys at once. Bias and mask are read along
+ * the keys, as they lie in memory, and turned. */
 #include "rules.h"
 #include "vectors.h"
 
@@ -12,7 +12,8 @@ typedef struct each_rules {
 } each_rules;
 
 #if USES_MASK
-/* Whether any of `queries` queries, i and on, may see any of the keys j .. j + count - 1, by the mask. */
+/* Whether any of `queries` queries, i and on, may see any of the keys j .. j + count - 1, by the
+ * mask. */
 static int any_unmasked(const each_rules *each, int i, int queries, int j, int count)
 {
     for (int q = i; q < i + queries && q <= each->last; q++) {
@@ -33,8 +34,8 @@ static int any_unmasked(const each_rules *each, int i, int queries, int j, int c
     return 0;
 }
 
-/* keep[key][query] of 16 keys, j and on, and of queries i and on. `count` of the keys are there, and
- * the last one takes the place of those that are not. */
+/* keep[key][query] of 16 keys, j and on, and of queries i and on. `count` of the keys are there,
+ * and the last one takes the place of those that are not. */
 static void load_mask(uchars keep[16], const each_rules *each, int i, int j, int count)
 {
     uchar16 x[LANES], y[LANES];
@@ -66,8 +67,8 @@ static void load_mask(uchars keep[16], const each_rules *each, int i, int j, int
 #endif
 }
 
-/* p [key][query], `pitch` vectors from key to key: -inf where the mask excludes. Keys past `count`, up
- * to a multiple of 16, hold anything. */
+/* p [key][query], `pitch` vectors from key to key: -inf where the mask excludes. Keys past `count`,
+ * up to a multiple of 16, hold anything. */
 static void rule_mask(__local floats *p, int pitch, const each_rules *each, int i, int j, int count)
 {
     for (int k = 0; k < count; k += 16) {

@@ -25,8 +25,8 @@ static void transpose_8(float8 to[8], const float8 from[8])
     }
 }
 
-/* The elements of x and y in turns, 16 and 16: a perfect shuffle. Done log2(rows) times to rows i and
- * i + rows / 2 of 16 elements, it transposes. */
+/* The elements of x and y in turns, 16 and 16: a perfect shuffle. Done log2(rows) times to rows i
+ * and i + rows / 2 of 16 elements, it transposes. */
 #define SHUFFLE_LOW(type, x, y)                                                                    \
     (type)(x.s0, y.s0, x.s1, y.s1, x.s2, y.s2, x.s3, y.s3, x.s4, y.s4, x.s5, y.s5, x.s6, y.s6,     \
            x.s7, y.s7)

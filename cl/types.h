@@ -1,6 +1,6 @@
-/* Elements as they are stored, and as float32, which is all that is computed in. A type is 1 float32,
- * 2 float16 or 3 bfloat16, as mha_type. Needs no cl_khr_fp16: both halves are kept as ushort, and
- * vload_half is in every OpenCL C. */
+/* Elements as they are stored, and as float32, which is all that is computed in. A type is 1
+ * float32, 2 float16 or 3 bfloat16, as mha_type. Needs no cl_khr_fp16: both halves are kept as
+ * ushort, and vload_half is in every OpenCL C. */
 #define TYPE_STORED_1 float
 #define TYPE_STORED_2 ushort
 #define TYPE_STORED_3 ushort
@@ -9,7 +9,8 @@
 
 /* The element type of a buffer: __global const STORED(KEY_TYPE) *key. */
 #define STORED(type) TYPE_JOIN(TYPE_STORED_, type)
-/* Element i of a buffer as float32; eight from i on; and float32 rounded to nearest even into it. */
+/* Element i of a buffer as float32; eight from i on; and float32 rounded to nearest even into it.
+ */
 #define LOAD(type, buffer, i) TYPE_JOIN(type_load_, type)(buffer, i)
 #define LOAD8(type, buffer, i) TYPE_JOIN(type_load8_, type)(buffer, i)
 #define STORE(type, x, buffer, i) TYPE_JOIN(type_store_, type)(x, buffer, i)
