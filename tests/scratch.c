@@ -1,9 +1,9 @@
 /* A folder of a test's own for the files that it makes. */
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700
 #include "scratch.h"
 
 #include <criterion/criterion.h>
-#include <dirent.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -27,16 +27,17 @@ const char *scratch_path(const char *name)
     return path;
 }
 
+static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *place)
+{
+    (void)facts;
+    (void)kind;
+    (void)place;
+    return remove(path);
+}
+
 void scratch_remove(void)
 {
-    DIR *const list = opendir(folder);
-    if (!list)
-        return;
-    for (const struct dirent *entry = readdir(list); entry; entry = readdir(list))
-        if (entry->d_name[0] != '.')
-            unlink(scratch_path(entry->d_name));
-    closedir(list);
-    rmdir(folder);
+    nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 void scratch_write(const char *name, const void *bytes, size_t size)

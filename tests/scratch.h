@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* For a suite's .init and .fini; the second removes the folder and the files in it. */
+/* For a suite's .init and .fini; the second removes the folder and all that is in it. */
 void scratch_make(void);
 void scratch_remove(void);
 

@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 TestSuite(config, .init = scratch_make, .fini = scratch_remove);
 
@@ -128,6 +129,42 @@ Test(config, refusals)
         cr_expect(!read_folder(files[i].text, &out, error, sizeof error), "file %zu", i);
         cr_expect(strstr(error, files[i].says), "file %zu: %s", i, error);
     }
+}
+
+/* The mean over the tokens, said in as many words or not at all, and no other pooling. */
+Test(config, pooling)
+{
+    static const struct {
+        const char *text;
+        bool good;
+    } files[] = {
+        { "{}", true },
+        { "{\"word_embedding_dimension\":12,\"pooling_mode_cls_token\":false,"
+          "\"pooling_mode_mean_tokens\":true,\"pooling_mode_max_tokens\":false,"
+          "\"pooling_mode_mean_sqrt_len_tokens\":false}",
+          true },
+        { "{\"pooling_mode_mean_tokens\":false}", false },
+        { "{\"pooling_mode_cls_token\":true,\"pooling_mode_mean_tokens\":false}", false },
+        { "{\"pooling_mode_cls_token\":true}", false },
+        { "{\"pooling_mode_max_tokens\":true}", false },
+        { "{\"pooling_mode_mean_sqrt_len_tokens\":true}", false },
+    };
+    cr_assert(!mkdir(scratch_path("1_Pooling"), 0700));
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        config out;
+        char error[300] = "";
+        scratch_write("1_Pooling/config.json", files[i].text, strlen(files[i].text));
+        cr_expect_eq(read_folder("{" MODEL SIZES "}", &out, error, sizeof error), files[i].good,
+                     "file %zu: %s", i, error);
+        cr_expect_str_eq(error, files[i].good ? ""
+                                              : "1_Pooling/config.json: it asks for another "
+                                                "pooling than the mean over the tokens");
+    }
+    scratch_write("1_Pooling/config.json", "{", 1);
+    config out;
+    char error[300] = "";
+    cr_assert(!read_folder("{" MODEL SIZES "}", &out, error, sizeof error));
+    cr_assert(strstr(error, "1_Pooling/config.json: it is no good JSON"), "%s", error);
 }
 
 Test(config, refusals_of_the_other_files)

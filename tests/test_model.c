@@ -1,6 +1,8 @@
 /* The network of sentence-embedding on a device, compared with naive loops in double over the same
  * small random weights; and what a wrong file is told. */
+#include "half.h"
 #include "model.h"
+#include "network.h"
 #include "rows.h"
 #include "scratch.h"
 
@@ -11,111 +13,13 @@
 #include <string.h>
 
 enum {
-    WIDTH = 8,
-    HEADS = 2,
-    LAYERS = 2,
-    WIDE = 12,
-    WORDS = 9,
-    PLACES = 6,
-    TYPES = 2,
+    WIDTH = NETWORK_WIDTH,
+    HEADS = NETWORK_HEADS,
+    LAYERS = NETWORK_LAYERS,
+    WIDE = NETWORK_WIDE,
+    PLACES = NETWORK_PLACES,
     BATCH = 3
 };
-
-static const config shape = { .hidden_size = WIDTH,
-                              .heads = HEADS,
-                              .layers = LAYERS,
-                              .intermediate_size = WIDE,
-                              .vocabulary_size = WORDS,
-                              .max_positions = PLACES,
-                              .token_types = TYPES,
-                              .layer_norm_eps = 1e-3f,
-                              .activation = CONFIG_GELU,
-                              .max_tokens = PLACES };
-
-/* Where the weights of a network lie among its numbers; columns alone where rows is 0. */
-typedef struct place {
-    char name[80];
-    size_t rows, columns, first;
-} place;
-
-typedef struct network {
-    size_t num_places, num_values;
-    place places[64];
-    float values[4096];
-} network;
-
-static void add(network *self, const char *name, size_t rows, size_t columns)
-{
-    place *const next = &self->places[self->num_places++];
-    const size_t count = (rows ? rows : 1) * columns;
-    *next = (place){ .rows = rows, .columns = columns, .first = self->num_values };
-    snprintf(next->name, sizeof next->name, "%s", name);
-    for (size_t i = 0; i < count; i++)
-        self->values[self->num_values++] = (float)(rand() % 2001 - 1000) / 1000;
-}
-
-static void add_of_layer(network *self, int layer, const char *name, size_t rows, size_t columns)
-{
-    char full[80], bias[80];
-    snprintf(full, sizeof full, "encoder.layer.%d.%s.weight", layer, name);
-    snprintf(bias, sizeof bias, "encoder.layer.%d.%s.bias", layer, name);
-    add(self, full, rows, columns);
-    add(self, bias, 0, rows ? rows : columns);
-}
-
-static network *make_network(void)
-{
-    network *const self = calloc(1, sizeof *self);
-    cr_assert(self);
-    srand(11);
-    add(self, "embeddings.word_embeddings.weight", WORDS, WIDTH);
-    add(self, "embeddings.position_embeddings.weight", PLACES, WIDTH);
-    add(self, "embeddings.token_type_embeddings.weight", TYPES, WIDTH);
-    add(self, "embeddings.LayerNorm.weight", 0, WIDTH);
-    add(self, "embeddings.LayerNorm.bias", 0, WIDTH);
-    for (int layer = 0; layer < LAYERS; layer++) {
-        add_of_layer(self, layer, "attention.self.query", WIDTH, WIDTH);
-        add_of_layer(self, layer, "attention.self.key", WIDTH, WIDTH);
-        add_of_layer(self, layer, "attention.self.value", WIDTH, WIDTH);
-        add_of_layer(self, layer, "attention.output.dense", WIDTH, WIDTH);
-        add_of_layer(self, layer, "attention.output.LayerNorm", 0, WIDTH);
-        add_of_layer(self, layer, "intermediate.dense", WIDE, WIDTH);
-        add_of_layer(self, layer, "output.dense", WIDTH, WIDE);
-        add_of_layer(self, layer, "output.LayerNorm", 0, WIDTH);
-    }
-    return self;
-}
-
-/* As a model.safetensors, each name behind `prefix`, without the tensor `missing`, if that is not
- * NULL. */
-static void write_network(const network *self, const char *prefix, const char *missing)
-{
-    static unsigned char bytes[65536];
-    char header[16384] = "{";
-    size_t used = 1, size = 0;
-    for (size_t i = 0; i < self->num_places; i++) {
-        const place *const p = &self->places[i];
-        const size_t count = (p->rows ? p->rows : 1) * p->columns;
-        char dims[40];
-        if (missing && !strcmp(p->name, missing))
-            continue;
-        snprintf(dims, sizeof dims, p->rows ? "%zu,%zu" : "%zu", p->rows ? p->rows : p->columns,
-                 p->columns);
-        used +=
-            (size_t)snprintf(header + used, sizeof header - used,
-                             "%s\"%s%s\":{\"dtype\":\"F32\",\"shape\":[%s],"
-                             "\"data_offsets\":[%zu,%zu]}",
-                             used > 1 ? "," : "", prefix, p->name, dims, size, size + 4 * count);
-        memcpy(bytes + 32768 + size, self->values + p->first, 4 * count);
-        size += 4 * count;
-    }
-    header[used++] = '}';
-    for (int i = 0; i < 8; i++)
-        bytes[i] = (unsigned char)(used >> 8 * i);
-    memcpy(bytes + 8, header, used);
-    memmove(bytes + 8 + used, bytes + 32768, size);
-    scratch_write("model.safetensors", bytes, 8 + used + size);
-}
 
 /* ------------------------------------------------------------------- the same in double, naive --
  */
@@ -156,7 +60,8 @@ static void norm(const network *self, int layer, const char *name, double *row)
     for (size_t i = 0; i < WIDTH; i++)
         variance += (row[i] - mean) * (row[i] - mean) / WIDTH;
     for (size_t i = 0; i < WIDTH; i++)
-        row[i] = (row[i] - mean) / sqrt(variance + shape.layer_norm_eps) * scale[i] + shift[i];
+        row[i] =
+            (row[i] - mean) / sqrt(variance + network_shape.layer_norm_eps) * scale[i] + shift[i];
 }
 
 static void embed_reference(const network *self, const int32_t *ids, size_t length,
@@ -243,48 +148,105 @@ TestSuite(model, .init = scratch_make, .fini = scratch_remove);
 
 static model *open_network(char *error, size_t error_size)
 {
-    return model_open(scratch_folder(), &shape, NULL, BATCH, error, error_size);
+    return model_open(scratch_folder(), &network_shape, &(model_options){ .batch = BATCH }, error,
+                      error_size);
 }
 
-/* Two sequences of unequal lengths where three have room, twice, as a call must leave nothing. */
-static void check_embeddings(const char *prefix)
+static void write_network(const network *weights, const network_file *how)
 {
-    static const int32_t ids[2][5] = { { 2, 7, 1, 8, 3 }, { 2, 5, 3, 0, 0 } };
-    static const int32_t lengths[] = { 5, 3 };
+    network_write(weights, scratch_path("model.safetensors"), how);
+}
+
+/* Two sequences of unequal lengths where three have room. */
+static const int32_t ids[2][5] = { { 2, 7, 1, 8, 3 }, { 2, 5, 3, 0, 0 } };
+static const int32_t lengths[] = { 5, 3 };
+
+/* The vectors of the file's network, made twice, as a call must leave nothing. */
+static void embed_twice(float got[2][2][WIDTH])
+{
     char error[300] = "";
-    float got[2][WIDTH];
-    network *const weights = make_network();
-    write_network(weights, prefix, NULL);
     model *const self = open_network(error, sizeof error);
     cr_assert(self, "%s", error);
     const embedder maker = model_embedder(self);
     const token_batch batch = { 2, 5, &ids[0][0], lengths };
     cr_assert_eq(maker.width, WIDTH);
-    for (int round = 0; round < 2; round++) {
-        cr_assert(maker.embed(maker.data, &batch, &got[0][0], error, sizeof error), "%s", error);
-        for (size_t i = 0; i < 2; i++) {
-            double rows[PLACES][WIDTH], wanted[WIDTH];
-            embed_reference(weights, ids[i], (size_t)lengths[i], rows);
-            for (int layer = 0; layer < LAYERS; layer++)
-                run_reference_layer(weights, layer, (size_t)lengths[i], rows);
-            pool_reference((size_t)lengths[i], rows, wanted);
-            for (size_t j = 0; j < WIDTH; j++)
-                cr_expect_float_eq(got[i][j], wanted[j], 1e-5, "round %d [%zu][%zu]: %g, not %g",
-                                   round, i, j, got[i][j], wanted[j]);
-        }
-    }
+    for (int round = 0; round < 2; round++)
+        cr_assert(maker.embed(maker.data, &batch, &got[round][0][0], error, sizeof error), "%s",
+                  error);
     model_close(self);
-    free(weights);
+}
+
+static void check_embeddings(const network *weights, const network_file *how)
+{
+    float got[2][2][WIDTH];
+    write_network(weights, how);
+    embed_twice(got);
+    for (size_t i = 0; i < 2; i++) {
+        double rows[PLACES][WIDTH], wanted[WIDTH];
+        embed_reference(weights, ids[i], (size_t)lengths[i], rows);
+        for (int layer = 0; layer < LAYERS; layer++)
+            run_reference_layer(weights, layer, (size_t)lengths[i], rows);
+        pool_reference((size_t)lengths[i], rows, wanted);
+        for (int round = 0; round < 2; round++)
+            for (size_t j = 0; j < WIDTH; j++)
+                cr_expect_float_eq(got[round][i][j], wanted[j], 1e-5,
+                                   "type %d, round %d [%zu][%zu]: %g, not %g", (int)how->type,
+                                   round, i, j, got[round][i][j], wanted[j]);
+    }
 }
 
 Test(model, embeddings)
 {
-    check_embeddings("");
+    network *const weights = network_make();
+    check_embeddings(weights, &(network_file){ .prefix = "" });
+    check_embeddings(weights, &(network_file){ .prefix = "bert." });
+    free(weights);
 }
 
-Test(model, names_that_begin_with_bert)
+/* Weights of a half type are used as they are, and do not change the vectors by more than their
+ * rounding does, which two layers make some times larger. */
+Test(model, weights_of_half_types)
 {
-    check_embeddings("bert.");
+    static const mha_type types[] = { MHA_FLOAT16, MHA_BFLOAT16 };
+    float whole[2][2][WIDTH], got[2][2][WIDTH];
+    network *const weights = network_make();
+    write_network(weights, &(network_file){ .type = MHA_FLOAT32 });
+    embed_twice(whole);
+    for (size_t t = 0; t < 2; t++) {
+        network *const rounded = network_make();
+        network_round(rounded, types[t]);
+        check_embeddings(rounded, &(network_file){ .type = types[t] });
+        embed_twice(got);
+        for (size_t i = 0; i < 2; i++)
+            for (size_t j = 0; j < WIDTH; j++)
+                cr_expect_float_eq(got[0][i][j], whole[0][i][j], 8 * half_epsilon(types[t]),
+                                   "type %d [%zu][%zu]: %g, not %g", (int)types[t], i, j,
+                                   got[0][i][j], whole[0][i][j]);
+        free(rounded);
+    }
+    free(weights);
+}
+
+/* The last layer's rows are those whose mean, made 1 long, is the vector. */
+Test(model, last_rows)
+{
+    char error[300] = "";
+    float got[2][2][WIDTH], rows[2][5][WIDTH], vector[WIDTH];
+    network *const weights = network_make();
+    write_network(weights, &(network_file){ .prefix = "" });
+    embed_twice(got);
+    model *const self = open_network(error, sizeof error);
+    cr_assert(self, "%s", error);
+    const token_batch batch = { 2, 5, &ids[0][0], lengths };
+    cr_assert(model_last_rows(self, &batch, &rows[0][0][0], error, sizeof error), "%s", error);
+    for (size_t i = 0; i < 2; i++) {
+        rows_pool(&rows[i][0][0], (size_t)lengths[i], WIDTH, vector);
+        for (size_t j = 0; j < WIDTH; j++)
+            cr_expect_eq(vector[j], got[0][i][j], "[%zu][%zu]: %g, not %g", i, j, vector[j],
+                         got[0][i][j]);
+    }
+    model_close(self);
+    free(weights);
 }
 
 Test(model, activations)
@@ -307,23 +269,24 @@ Test(model, activations)
 
 Test(model, attention_of_a_head)
 {
-    static const int32_t ids[] = { 2, 7, 1, 8 };
+    static const int32_t sentence[] = { 2, 7, 1, 8 };
     char error[300] = "";
     float got[4][4];
     double rows[PLACES][WIDTH], heads[PLACES][WIDTH], probs[HEADS][PLACES][PLACES];
-    network *const weights = make_network();
-    write_network(weights, "", NULL);
+    network *const weights = network_make();
+    write_network(weights, &(network_file){ .prefix = "" });
     model *const self = open_network(error, sizeof error);
     cr_assert(self, "%s", error);
-    cr_assert(model_attention(self, ids, 4, 1, 1, &got[0][0], error, sizeof error), "%s", error);
-    embed_reference(weights, ids, 4, rows);
+    cr_assert(model_attention(self, sentence, 4, 1, 1, &got[0][0], error, sizeof error), "%s",
+              error);
+    embed_reference(weights, sentence, 4, rows);
     run_reference_layer(weights, 0, 4, rows);
     attend(weights, 1, 4, rows, probs, heads);
     for (size_t i = 0; i < 4; i++)
         for (size_t j = 0; j < 4; j++)
             cr_expect_float_eq(got[i][j], probs[1][i][j], 1e-5, "[%zu][%zu]: %g, not %g", i, j,
                                got[i][j], probs[1][i][j]);
-    cr_assert(!model_attention(self, ids, 4, 2, 0, &got[0][0], error, sizeof error));
+    cr_assert(!model_attention(self, sentence, 4, 2, 0, &got[0][0], error, sizeof error));
     cr_assert_str_eq(error, "layer 2, head 0: the model has 2 layers of 2 heads");
     model_close(self);
     free(weights);
@@ -332,19 +295,19 @@ Test(model, attention_of_a_head)
 Test(model, refusals)
 {
     char error[300] = "";
-    network *const weights = make_network();
+    network *const weights = network_make();
     cr_assert(!open_network(error, sizeof error));
     cr_assert_str_eq(error, "model.safetensors: No such file or directory");
     for (size_t i = 0; i < weights->num_places; i++) {
         const char *const name = weights->places[i].name;
-        write_network(weights, "", name);
+        write_network(weights, &(network_file){ .missing = name });
         cr_expect(!open_network(error, sizeof error), "%s", name);
         cr_expect(strstr(error, "model.safetensors: it has no tensor ") && strstr(error, name),
                   "%s: %s", name, error);
     }
     weights->places[0].columns = WIDTH / 2;
-    weights->places[0].rows = WORDS * 2;
-    write_network(weights, "", NULL);
+    weights->places[0].rows = NETWORK_WORDS * 2;
+    write_network(weights, &(network_file){ .prefix = "" });
     cr_assert(!open_network(error, sizeof error));
     cr_assert_str_eq(error, "model.safetensors: its tensor embeddings.word_embeddings.weight is "
                             "18 x 4, not 9 x 8");

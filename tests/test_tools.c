@@ -78,6 +78,7 @@ Test(tools, bad_options_show_the_usage)
         { "mha-check", { "--gemm", "nobody", "." }, "nobody" },
         { "mha-check", { "--path", "", "." }, "--path" },
         { "mha-check", { "--tiling", "", "." }, "--tiling" },
+        { "mha-check", { "--model" }, "model" },
         { "mha-check", { NULL }, "no DIR is given" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -25,6 +25,8 @@ typedef struct check_setup {
     mha_path path; /* of every attention */
     mha_tiling tiling;
     mha_gemm_by gemm;    /* of every product */
+    const char *device;  /* the word that the context was opened with; NULL: the default */
+    const char *model;   /* the folder for SentenceEmbedding; NULL: where fetch-model puts it */
     char sentence[1024]; /* the last error message, which the context's log callback leaves here */
 } check_setup;
 

@@ -25,6 +25,8 @@ static const char help[] =
     "  --path NAME       of every attention: composed, which stores the scores, or streaming\n"
     "  --tiling WHO      how the library's kernels work: cpu or gpu\n"
     "  --gemm WHO        who multiplies matrices: clblast or kernel (the library's own)\n"
+    "  --model DIR       the folder of all-MiniLM-L6-v2, for the case that needs it; without this,\n"
+    "                    the one that examples/sentence-embedding/fetch-model makes, if there\n"
     "  --only SUBSTRING  run the cases whose name holds SUBSTRING\n"
     "  --verbose         also print the cases that pass, and the library's messages; twice: all\n"
     "  --help, --version\n";
@@ -32,6 +34,7 @@ static const char help[] =
 typedef struct options {
     const char *device;
     const char *only;
+    const char *model;
     mha_path path;
     mha_tiling tiling;
     mha_gemm_by gemm;
@@ -86,6 +89,7 @@ enum {
     PATH,
     TILING,
     GEMM,
+    MODEL,
     VERBOSE,
     ONLY,
     HELP,
@@ -123,6 +127,9 @@ static bool take_option(options *out, int option, const char *word)
     case GEMM:
         out->gemm = (mha_gemm_by)choose("gemm", word, gemms);
         return out->gemm != MHA_GEMM_DEFAULT;
+    case MODEL:
+        out->model = word;
+        return true;
     case VERBOSE:
         out->verbose++;
         return true;
@@ -144,6 +151,7 @@ static bool read_options(int argc, char **argv, options *out, int *exit_code)
         { "path", required_argument, NULL, PATH },
         { "gemm", required_argument, NULL, GEMM },
         { "tiling", required_argument, NULL, TILING },
+        { "model", required_argument, NULL, MODEL },
         { "verbose", no_argument, NULL, VERBOSE },
         { "only", required_argument, NULL, ONLY },
         { "help", no_argument, NULL, HELP },
@@ -307,7 +315,11 @@ static int check_cases(const options *chosen, char **roots)
 {
     run self = {
         .options = chosen,
-        .setup = { .path = chosen->path, .tiling = chosen->tiling, .gemm = chosen->gemm },
+        .setup = { .path = chosen->path,
+                   .tiling = chosen->tiling,
+                   .gemm = chosen->gemm,
+                   .device = chosen->device,
+                   .model = chosen->model },
         .shows_progress = os_is_terminal(stderr),
     };
     folders list = { 0 };

@@ -53,4 +53,7 @@ ops_function ops_gelu_forward;
 ops_function ops_swish;
 ops_function ops_swiglu;
 
+/* ops_model.c, or ops_no_model.c. */
+ops_function ops_sentence_embedding;
+
 #endif

@@ -29,7 +29,11 @@ static mha_layer_desc describe_attention(const encoder *self, uint64_t uses)
                                             .heads = self->shape->heads,
                                             .query_len = self->shape->max_tokens,
                                             .key_len = self->shape->max_tokens,
-                                            .uses = MHA_USES_KEY_LENGTHS | uses },
+                                            .uses = MHA_USES_KEY_LENGTHS | uses,
+                                            .path = self->choice.path,
+                                            .tiling = self->choice.tiling,
+                                            .gemm = self->choice.gemm },
+                             .projection = self->choice.gemm,
                              .model_width = self->shape->hidden_size,
                              .flags = MHA_LAYER_BIAS_ALL | MHA_LAYER_OUT_IN };
 }
@@ -53,15 +57,18 @@ static mha_status make_workspace(encoder *self)
     return status;
 }
 
-mha_status encoder_open(encoder *self, const config *shape, size_t batch, mha_context *context,
-                        cl_command_queue queue)
+mha_status encoder_open(encoder *self, const config *shape, size_t batch,
+                        const encoder_choice *choice, mha_context *context, cl_command_queue queue)
 {
-    *self = (encoder){ .shape = shape, .batch = batch, .context = context, .queue = queue };
+    *self = (encoder){
+        .shape = shape, .batch = batch, .choice = *choice, .context = context, .queue = queue
+    };
     const size_t rows = max_rows(self), hidden = shape->hidden_size,
                  wide = shape->intermediate_size;
     const unsigned flags = MHA_GEMM_TRANSPOSE_B | MHA_GEMM_BIAS;
-    const mha_gemm_desc widen = { .m = rows, .n = wide, .k = hidden, .flags = flags };
-    const mha_gemm_desc narrow = { .m = rows, .n = hidden, .k = wide, .flags = flags };
+    const mha_gemm_by by = choice->gemm;
+    const mha_gemm_desc widen = { .m = rows, .n = wide, .k = hidden, .flags = flags, .by = by };
+    const mha_gemm_desc narrow = { .m = rows, .n = hidden, .k = wide, .flags = flags, .by = by };
     mha_status status = mha_gemm_create(&self->widen, context, &widen);
     if (!status)
         status = mha_gemm_create(&self->narrow, context, &narrow);

@@ -7,10 +7,18 @@
 
 #include <mha.h>
 
+/* Who computes; 0 in each is the library's choice. */
+typedef struct encoder_choice {
+    mha_path path;
+    mha_tiling tiling;
+    mha_gemm_by gemm; /* of all products */
+} encoder_choice;
+
 /* What the layers of a network share: made once, for at most `rows` rows. */
 typedef struct encoder {
     const config *shape;
     size_t batch;
+    encoder_choice choice;
     mha_context *context;
     cl_command_queue queue;
     mha_gemm *widen, *narrow;
@@ -26,8 +34,8 @@ typedef struct encoder_layer {
 
 /* On a context and a queue that outlive it. MHA_OK, or a status and the library's message; either
  * way the encoder may be closed. */
-mha_status encoder_open(encoder *self, const config *shape, size_t batch, mha_context *context,
-                        cl_command_queue queue);
+mha_status encoder_open(encoder *self, const config *shape, size_t batch,
+                        const encoder_choice *choice, mha_context *context, cl_command_queue queue);
 void encoder_close(encoder *self);
 
 /* Loads layer `index`; whatever comes of it, the layer may be unloaded. Where a tensor is not as it

@@ -84,20 +84,22 @@ static bool explain(const model *self, mha_status status, char *error, size_t er
     return !status;
 }
 
-static bool load(model *self, const char *device, size_t batch, char *error, size_t error_size)
+static bool load(model *self, const model_options *options, char *error, size_t error_size)
 {
+    const encoder_choice choice = { options->path, options->tiling, options->gemm };
     *error = '\0';
     self->layers = calloc(self->shape.layers, sizeof *self->layers);
-    mha_status status = self->layers ? open_device(self, device) : MHA_OUT_OF_HOST_MEMORY;
+    mha_status status = self->layers ? open_device(self, options->device) : MHA_OUT_OF_HOST_MEMORY;
     if (!status)
-        status = encoder_open(&self->encoder, &self->shape, batch, self->context, self->queue);
+        status = encoder_open(&self->encoder, &self->shape, options->batch, &choice, self->context,
+                              self->queue);
     for (size_t i = 0; i < self->shape.layers && !status; i++)
         status =
             encoder_load(&self->encoder, &self->layers[i], &self->file, (long)i, error, error_size);
     return explain(self, status, error, error_size);
 }
 
-model *model_open(const char *folder, const config *shape, const char *device, size_t batch,
+model *model_open(const char *folder, const config *shape, const model_options *options,
                   char *error, size_t error_size)
 {
     model *const self = calloc(1, sizeof *self);
@@ -107,7 +109,7 @@ model *model_open(const char *folder, const config *shape, const char *device, s
     }
     self->shape = *shape;
     if (weights_open(folder, &self->file, error, error_size) &&
-        read_embeddings(self, error, error_size) && load(self, device, batch, error, error_size))
+        read_embeddings(self, error, error_size) && load(self, options, error, error_size))
         return self;
     model_close(self);
     return NULL;
@@ -162,20 +164,38 @@ static mha_status run(model *self, const token_batch *batch, int32_t *lengths, s
     return status;
 }
 
+/* Runs all layers, whose rows the encoder has then. */
+static bool run_all(model *self, const token_batch *batch, char *error, size_t error_size)
+{
+    int32_t *const lengths = calloc(self->encoder.batch, sizeof *lengths);
+    const mha_status status =
+        lengths ? run(self, batch, lengths, self->shape.layers) : MHA_OUT_OF_HOST_MEMORY;
+    free(lengths);
+    *error = '\0';
+    return explain(self, status, error, error_size);
+}
+
 static bool embed(void *data, const token_batch *batch, float *embeddings, char *error,
                   size_t error_size)
 {
     model *const self = data;
     const size_t width = self->shape.hidden_size;
-    int32_t *const lengths = calloc(self->encoder.batch, sizeof *lengths);
-    const mha_status status =
-        lengths ? run(self, batch, lengths, self->shape.layers) : MHA_OUT_OF_HOST_MEMORY;
-    for (size_t i = 0; i < batch->count && !status; i++)
+    if (!run_all(self, batch, error, error_size))
+        return false;
+    for (size_t i = 0; i < batch->count; i++)
         rows_pool(self->encoder.host_rows + i * batch->length * width, (size_t)batch->lengths[i],
                   width, embeddings + i * width);
-    free(lengths);
-    *error = '\0';
-    return explain(self, status, error, error_size);
+    return true;
+}
+
+bool model_last_rows(model *self, const token_batch *sequences, float *rows, char *error,
+                     size_t error_size)
+{
+    const size_t values = sequences->count * sequences->length * self->shape.hidden_size;
+    const bool good = run_all(self, sequences, error, error_size);
+    if (good)
+        memcpy(rows, self->encoder.host_rows, values * sizeof *rows);
+    return good;
 }
 
 embedder model_embedder(model *self)

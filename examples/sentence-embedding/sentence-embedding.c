@@ -3,6 +3,7 @@
 #include "model.h"
 #include "options.h"
 #include "sentences.h"
+#include "tokenizer.h"
 
 #include <stdlib.h>
 
@@ -17,30 +18,17 @@ typedef struct program {
 
 static bool open_tokenizer(program *self)
 {
-    char path[4096], reason[400];
-    if (!config_read(self->options.folder, &self->config, self->error, sizeof self->error))
-        return false;
-    if ((size_t)snprintf(path, sizeof path, "%s/vocab.txt", self->options.folder) >= sizeof path) {
-        snprintf(self->error, sizeof self->error, "vocab.txt: the path is too long");
-        return false;
-    }
-    self->tokenizer = wordpiece_open(path, &self->config.words, reason, sizeof reason);
-    if (!self->tokenizer) {
-        snprintf(self->error, sizeof self->error, "vocab.txt: %s", reason);
-        return false;
-    }
-    const size_t tokens = wordpiece_vocabulary_size(self->tokenizer);
-    if (tokens > self->config.vocabulary_size)
-        snprintf(self->error, sizeof self->error,
-                 "vocab.txt: it has %zu tokens, and config.json speaks of %zu", tokens,
-                 self->config.vocabulary_size);
-    return tokens <= self->config.vocabulary_size;
+    if (config_read(self->options.folder, &self->config, self->error, sizeof self->error))
+        self->tokenizer =
+            tokenizer_open(self->options.folder, &self->config, self->error, sizeof self->error);
+    return self->tokenizer;
 }
 
 static bool open_model(program *self, size_t batch)
 {
-    self->model = model_open(self->options.folder, &self->config, self->options.device, batch,
-                             self->error, sizeof self->error);
+    const model_options how = { .device = self->options.device, .batch = batch };
+    self->model =
+        model_open(self->options.folder, &self->config, &how, self->error, sizeof self->error);
     return self->model;
 }
 
