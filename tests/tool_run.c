@@ -67,7 +67,7 @@ void tool_write(const char *path, const char *text)
 int tool_run(const char *tool, const char *const *words)
 {
     char program[TOOL_PATH_SIZE], out[TOOL_PATH_SIZE], err[TOOL_PATH_SIZE];
-    snprintf(program, sizeof program, "%s/tools/%s", BUILD_DIR, tool);
+    snprintf(program, sizeof program, "%s%s", *tool == '/' ? "" : BUILD_DIR "/tools/", tool);
     char *argv[MOST_ARGS + 2] = { program };
     int used = snprintf(tool_shown, sizeof tool_shown, "%s", tool);
     for (int i = 0; words[i]; i++) {

@@ -22,8 +22,8 @@ const char *tool_path(char path[TOOL_PATH_SIZE], const char *name);
 void tool_read(const char *path, char text[TOOL_TEXT_SIZE]);
 void tool_write(const char *path, const char *text);
 
-/* Runs a tool with the words up to NULL; its output is in tool_out and tool_err. Returns its exit
- * code; a signal fails the test. */
+/* Runs a tool, or the program of an absolute path, with the words up to NULL; its output is in
+ * tool_out and tool_err. Returns its exit code; a signal fails the test. */
 int tool_run(const char *tool, const char *const *words);
 
 #define RUN(tool, ...) tool_run(tool, (const char *const[]){ __VA_ARGS__, NULL })

@@ -42,6 +42,15 @@ static bool refuse(int *exit_code, const char *format, ...)
     return false;
 }
 
+/* Returns the program's exit code. */
+static int print_help(void)
+{
+    if (printf("%s%s", usage, help) >= 0 && !fflush(stdout))
+        return 0;
+    fprintf(stderr, "%s: the help cannot be written\n", options_program);
+    return 1;
+}
+
 /* Digits only, up to `most`; *end is what follows them. */
 static bool read_number(const char *text, size_t most, size_t *number, const char **end)
 {
@@ -125,8 +134,7 @@ bool options_read(options *out, int argc, char **argv, int *exit_code)
         else if (c == 'a')
             good = read_attention(out, optarg, argc, argv, exit_code);
         else if (c == 'h') {
-            printf("%s%s", usage, help);
-            *exit_code = 0;
+            *exit_code = print_help();
             return false;
         } else {
             fputs(usage, stderr); /* getopt has said what is wrong */

@@ -62,9 +62,14 @@ void output_ids(output *self, const int32_t *ids, size_t count)
     end_item(self);
 }
 
-bool output_end(output *self)
+void output_end(output *self)
 {
     if (self->format == OUTPUT_JSON)
         fputs("\n]\n", self->file);
-    return !fflush(self->file) && !ferror(self->file);
+    fflush(self->file); /* which notes a failure where output_is_good sees it */
+}
+
+bool output_is_good(const output *self)
+{
+    return !ferror(self->file);
 }

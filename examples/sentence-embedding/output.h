@@ -24,7 +24,10 @@ void output_vector(output *self, const float *values, size_t count);
 void output_number(output *self, double value);
 void output_ids(output *self, const int32_t *ids, size_t count);
 
-/* Ends it and flushes the file. False: something could not be written. */
-bool output_end(output *self);
+/* Ends it and flushes the file. */
+void output_end(output *self);
+
+/* False: something could not be written. What the file still holds back may be seen at the end. */
+bool output_is_good(const output *self);
 
 #endif

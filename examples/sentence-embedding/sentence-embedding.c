@@ -1,10 +1,13 @@
 /* Vectors for sentences, by a BERT on any OpenCL device. */
+#define _POSIX_C_SOURCE 200809L
 #include "heatmap.h"
 #include "model.h"
 #include "options.h"
 #include "sentences.h"
 #include "tokenizer.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 
 /* All that is opened, in that order; NULL where it is not. */
@@ -96,10 +99,21 @@ static bool draw_first_sentence(program *self)
     return good;
 }
 
+/* Streams that came closed are opened so that to read or write them fails: else the next file of
+ * the driver would get such a number, and be written to. */
+static void open_closed_streams(void)
+{
+    for (int stream = 0; stream < 3; stream++)
+        if (fcntl(stream, F_GETFD) < 0)
+            open("/dev/null", stream ? O_RDONLY : O_WRONLY);
+}
+
 int main(int argc, char **argv)
 {
     program self = { 0 };
     int exit_code = 0;
+    open_closed_streams();
+    signal(SIGPIPE, SIG_IGN); /* a reader that has gone shows where something is written */
     if (!options_read(&self.options, argc, argv, &exit_code))
         return exit_code;
     const bool good = open_tokenizer(&self) &&

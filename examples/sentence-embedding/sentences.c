@@ -73,6 +73,15 @@ static double cosine(const float *a, const float *b, size_t width)
     return norms > 0 || isnan(norms) ? product / norms : 0;
 }
 
+/* Nothing more is read where nothing can be written. */
+static bool check_output(const run *state)
+{
+    if (output_is_good(&state->out))
+        return true;
+    snprintf(state->error, state->error_size, "the output cannot be written");
+    return false;
+}
+
 /* Embeds and writes what has been collected. */
 static bool write_collected(run *state)
 {
@@ -88,7 +97,7 @@ static bool write_collected(run *state)
             output_vector(&state->out, vector, all->width);
     }
     batches_clear(all);
-    return true;
+    return check_output(state);
 }
 
 static bool take_line(run *state, const char *line, size_t length)
@@ -96,7 +105,7 @@ static bool take_line(run *state, const char *line, size_t length)
     if (state->out.format == OUTPUT_IDS) {
         int32_t *const ids = batches_next(&state->batches);
         output_ids(&state->out, ids, encode(state, line, length, ids));
-        return true;
+        return check_output(state);
     }
     if (!state->self->are_pairs)
         add_sentence(state, line, length);
@@ -149,10 +158,8 @@ bool sentences_run(const sentences *self, FILE *in, FILE *out, output_format for
     }
     output_begin(&state.out, out, format);
     bool good = take_lines(&state, in);
-    if (!output_end(&state.out) && good) {
-        snprintf(error, error_size, "the output cannot be written");
-        good = false;
-    }
+    output_end(&state.out);
+    good = good && check_output(&state);
     note_cuts(&state);
     batches_free(&state.batches);
     return good;
