@@ -52,17 +52,19 @@ def random_line(source):
     return "".join(words).replace("\n", "").rstrip("\r")
 
 
-def make_lines():
+def make_lines(every):
     source = random.Random(7)
     lines = [random_line(source) for _ in range(1000)]
     surrogates_and_ends = {*range(0xD800, 0xE000), ord("\n"), ord("\r")}
+    # Another part of them in each block of `every`, so that all columns of Unicode's tables have one.
+    characters = (c for c in range(0x110000) if (c + c // every) % every == 0)
     # Within a word that is in the vocabulary, then alone.
-    lines += [f"un{chr(c)}sed {chr(c)}." for c in range(0x110000) if c not in surrogates_and_ends]
+    lines += [f"un{chr(c)}sed {chr(c)}." for c in characters if c not in surrogates_and_ends]
     return lines
 
 
-def main(program, model):
-    lines = make_lines()
+def main(every, program, model):
+    lines = make_lines(int(every))
     text = "".join(line + "\n" for line in lines).encode()
     command = [program, "--format", "ids", model]
     ours = subprocess.run(command, input=text, check=True, capture_output=True).stdout
