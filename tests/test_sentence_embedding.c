@@ -229,8 +229,8 @@ Test(sentence_embedding, outputs_that_cannot_be_written)
     static const char *const ways[] = {
         "seq 9 | \"$0\" --format %s \"$1\" >/dev/full",
         "seq 9 | \"$0\" --format %s \"$1\" >&-",
-        "{ seq 100000 | \"$0\" --format %s \"$1\"; echo $? >\"$1/code\"; } | :; exit $(cat "
-        "\"$1/code\")",
+        ("{ seq 100000 | \"$0\" --format %s \"$1\"; echo $? >\"$1/code\"; } | :;"
+         " exit $(cat \"$1/code\")"),
     };
     for (size_t i = 0; i < 3; i++) {
         for (size_t way = 0; way < 3; way++) {
