@@ -759,6 +759,62 @@ MHA_API void mha_activation_destroy(mha_activation **activation);
 MHA_API mha_status mha_activation_enqueue(mha_activation *activation,
                                           const mha_activation_args *args, const mha_call *call);
 
+/* The position-wise feed-forward network of a transformer block ("Attention is all you need",
+ * section 3.3), of each row x by itself, with or without a gate:
+ *
+ *     y = activation(x W_hidden + b_hidden) W_output + b_output
+ *     y = (activation(x W_gate + b_gate) * (x W_hidden + b_hidden)) W_output + b_output
+ *
+ * the second being SwiGLU with SILU, GEGLU with GELU, ReGLU with RELU (Shazeer, "GLU variants
+ * improve transformer", 2020). */
+
+/* Bits of mha_ffn_desc.flags. */
+#define MHA_FFN_BIAS_HIDDEN (1u << 0)
+#define MHA_FFN_BIAS_GATE (1u << 1) /* with MHA_FFN_GATE */
+#define MHA_FFN_BIAS_OUTPUT (1u << 2)
+#define MHA_FFN_GATE (1u << 3)
+/* Weights are stored out x in, as MHA_LAYER_OUT_IN; without it in x out. */
+#define MHA_FFN_OUT_IN (1u << 4)
+
+typedef struct mha_ffn_desc {
+    size_t rows;                    /* the largest of any call; 0: every call does nothing */
+    size_t width;                   /* of a row; at least 1 */
+    size_t hidden_width;            /* at least 1 */
+    size_t output_width;            /* 0: width */
+    mha_activation_kind activation; /* the article's is MHA_ACTIVATION_RELU; 0 is none */
+    float alpha;                    /* of MHA_ACTIVATION_SILU; 0: 1 */
+    unsigned flags;                 /* MHA_FFN_* */
+    mha_type type;                  /* of input and output; float32 in this version */
+    mha_gemm_by projection;         /* who multiplies, as of a layer */
+    mha_tiling tiling;              /* of the activation */
+} mha_ffn_desc;
+
+/* As those of a layer: matrices [1][1][rows][columns], in x out or, with MHA_FFN_OUT_IN, the other
+ * way round; biases contiguous. The gate's and the hidden weights may be parts of one matrix. */
+typedef struct mha_ffn_weights {
+    mha_tensor hidden;      /* [width][hidden_width] */
+    mha_tensor gate;        /* the same; given if and only if MHA_FFN_GATE is set */
+    mha_tensor output;      /* [hidden_width][output_width] */
+    mha_tensor bias_hidden; /* [hidden_width] */
+    mha_tensor bias_gate;   /* [hidden_width] */
+    mha_tensor bias_output; /* [output_width] */
+} mha_ffn_weights;
+
+typedef struct mha_ffn_args {
+    size_t rows;       /* of this call, at most the desc's; 0: the desc's */
+    mha_tensor input;  /* [1][1][rows][width]: strides[2] is the row stride, all 0 is packed */
+    mha_tensor output; /* [1][1][rows][output_width]; it overlaps nothing */
+} mha_ffn_args;
+
+/* Loading, and what a failed load leaves, is as of a layer. */
+typedef struct mha_ffn mha_ffn;
+MHA_API mha_status mha_ffn_create(mha_ffn **out, mha_context *context, const mha_ffn_desc *desc);
+MHA_API void mha_ffn_destroy(mha_ffn **ffn);
+MHA_API mha_workspace mha_ffn_workspace(const mha_ffn *ffn);
+MHA_API size_t mha_ffn_explain(const mha_ffn *ffn, char *text, size_t capacity);
+MHA_API mha_status mha_ffn_load(mha_ffn *ffn, const mha_ffn_weights *weights, const mha_call *call);
+MHA_API mha_status mha_ffn_enqueue(mha_ffn *ffn, const mha_ffn_args *args, const mha_call *call);
+
 /* --------------------------------------------------------------------------- host arrays -- */
 
 /* The same attention and layer on plain host arrays: these calls copy to the device, run, copy back

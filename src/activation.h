@@ -14,6 +14,10 @@ typedef struct mha_activation_rows {
     mha_view input, gate, output; /* a gate without a buffer: none */
 } mha_activation_rows;
 
+/* Writes desc to *out with its defaults put in, or says which rule it breaks. */
+mha_status mha_activation_resolve(const mha_context *context, const char *who,
+                                  const mha_activation_desc *desc, mha_activation_desc *out);
+
 /* Reads of desc, which is resolved: kind, types and tiling. */
 mha_status mha_activation_setup(mha_activation_stage *activation, mha_context *context,
                                 const mha_activation_desc *desc);

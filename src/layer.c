@@ -366,15 +366,6 @@ static mha_status check_overlap(const mha_run *run, const mha_bound *bound, cons
     return mha_bound_check_overlap(run, &whole, who, "query", false);
 }
 
-/* [batch][len][width] rows as a batch of matrices. A single row has no stride of its own. */
-static mha_operand rows_of(const mha_view *view, size_t len, size_t width)
-{
-    return (mha_operand){ .buffer = view->buffer,
-                          .offset = view->offset,
-                          .row = len > 1 ? view->strides[2] : width,
-                          .batch = view->strides[0] };
-}
-
 /* Heads within packed rows [batch][len][heads * dim] of the workspace. */
 static mha_view heads_of(const mha_run *run, size_t offset_bytes, size_t heads, size_t len,
                          size_t dim)
@@ -403,7 +394,7 @@ static mha_status project_inputs(mha_layer *layer, mha_run *run, const forward_v
         const size_t len = inputs[i].len;
         *inputs[i].to =
             heads_of(run, base + layer->regions[i], inputs[i].heads, len, inputs[i].dim);
-        const mha_operand from = rows_of(inputs[i].from, len, p->desc.in);
+        const mha_operand from = mha_projection_rows(inputs[i].from, len, p->desc.in);
         const mha_operand to = { inputs[i].to->buffer, inputs[i].to->offset, p->desc.out,
                                  len * p->desc.out };
         status = mha_projection_launch(p, run, len, &from, &to);
@@ -436,7 +427,7 @@ static mha_status forward(mha_layer *layer, mha_run *run, const forward_views *v
     mha_run_will_write(run, "output");
     mha_projection *p = &layer->projections[OUTPUT];
     const mha_operand from = { bound->output.buffer, bound->output.offset, merged, len * merged };
-    const mha_operand to = rows_of(&views->output, len, p->desc.out);
+    const mha_operand to = mha_projection_rows(&views->output, len, p->desc.out);
     return mha_projection_launch(p, run, len, &from, &to);
 }
 

@@ -2,7 +2,10 @@
 #include "norm.h"
 
 #include "grid.h"
+#include "log.h"
+#include "shape.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum {
@@ -11,6 +14,57 @@ enum {
      * fast, and no more, since each costs a driver as much as a short row does. */
     CPU_GROUPS_A_UNIT = 16
 };
+
+static const unsigned known_uses = MHA_NORM_WEIGHT | MHA_NORM_BIAS | MHA_NORM_RESIDUAL |
+                                   MHA_NORM_INPUT_BIAS | MHA_NORM_SUM | MHA_NORM_MEAN |
+                                   MHA_NORM_INV_STD;
+
+static mha_status check_options(const mha_log *log, const char *who, const mha_norm_desc *desc)
+{
+    if (desc->kind != MHA_NORM_LAYER && desc->kind != MHA_NORM_RMS)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: kind is no mha_norm_kind: %d", who,
+                            (int)desc->kind);
+    if (desc->uses & ~known_uses)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: uses has bits without a meaning: 0x%x",
+                            who, desc->uses & ~known_uses);
+    if (desc->kind == MHA_NORM_RMS && desc->uses & MHA_NORM_MEAN)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: uses has MHA_NORM_MEAN, but an RMS norm takes no mean", who);
+    if (!(desc->epsilon > 0) || isinf(desc->epsilon))
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: epsilon is %g, it must be a finite number above 0, or 0 for 1e-5",
+                            who, (double)desc->epsilon);
+    if (desc->tiling != MHA_TILING_CPU && desc->tiling != MHA_TILING_GPU)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: tiling is no mha_tiling: %d", who,
+                            (int)desc->tiling);
+    return MHA_OK;
+}
+
+mha_status mha_norm_resolve(const mha_context *context, const char *who, const mha_norm_desc *desc,
+                            mha_norm_desc *out)
+{
+    const mha_log *log = &context->log;
+    const bool is_cpu = context->device.type & CL_DEVICE_TYPE_CPU;
+    *out = *desc;
+    if (out->epsilon == 0)
+        out->epsilon = 1e-5f;
+    if (!out->type)
+        out->type = MHA_FLOAT32;
+    if (!out->output_type)
+        out->output_type = out->type;
+    if (!out->weight_type)
+        out->weight_type = MHA_FLOAT32;
+    if (!out->tiling)
+        out->tiling = is_cpu ? MHA_TILING_CPU : MHA_TILING_GPU;
+    mha_status status = mha_shape_check_rows(log, who, out->rows, out->width);
+    if (!status)
+        status = check_options(log, who, out);
+    if (!status)
+        status = mha_shape_check_type(log, who, "type", out->type);
+    if (!status)
+        status = mha_shape_check_type(log, who, "output_type", out->output_type);
+    return status ? status : mha_shape_check_type(log, who, "weight_type", out->weight_type);
+}
 
 mha_status mha_norm_setup(mha_norm_stage *norm, mha_context *context, const mha_norm_desc *desc)
 {

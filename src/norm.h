@@ -16,6 +16,10 @@ typedef struct mha_norm_rows {
     mha_view input, residual, input_bias, weight, bias, output, sum, mean, inv_std;
 } mha_norm_rows;
 
+/* Writes desc to *out with its defaults put in, or says which rule it breaks. */
+mha_status mha_norm_resolve(const mha_context *context, const char *who, const mha_norm_desc *desc,
+                            mha_norm_desc *out);
+
 /* Reads of desc, which is resolved: width, kind, uses, types and tiling. */
 mha_status mha_norm_setup(mha_norm_stage *norm, mha_context *context, const mha_norm_desc *desc);
 void mha_norm_release(mha_norm_stage *norm);

@@ -4,7 +4,6 @@
 #include "log.h"
 #include "shape.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 struct mha_activation {
@@ -12,51 +11,6 @@ struct mha_activation {
     mha_activation_desc desc; /* resolved */
     mha_activation_stage stage;
 };
-
-static mha_status check_options(const mha_log *log, const char *who,
-                                const mha_activation_desc *desc)
-{
-    if ((int)desc->kind < MHA_ACTIVATION_NONE || desc->kind > MHA_ACTIVATION_SILU)
-        return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: kind is no mha_activation_kind: %d",
-                            who, (int)desc->kind);
-    if (desc->uses & ~MHA_ACTIVATION_GATE)
-        return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: uses has bits without a meaning: 0x%x",
-                            who, desc->uses & ~MHA_ACTIVATION_GATE);
-    if (!isfinite(desc->alpha))
-        return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: alpha is %g, it must be finite", who,
-                            (double)desc->alpha);
-    if (desc->alpha != 1 && desc->kind != MHA_ACTIVATION_SILU)
-        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
-                            "%s: alpha is %g, and it is of MHA_ACTIVATION_SILU only", who,
-                            (double)desc->alpha);
-    if (desc->tiling != MHA_TILING_CPU && desc->tiling != MHA_TILING_GPU)
-        return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: tiling is no mha_tiling: %d", who,
-                            (int)desc->tiling);
-    return MHA_OK;
-}
-
-/* Every rule of a description, after its defaults have been put in. */
-static mha_status resolve(const mha_context *context, const char *who,
-                          const mha_activation_desc *desc, mha_activation_desc *out)
-{
-    const mha_log *log = &context->log;
-    const bool is_cpu = context->device.type & CL_DEVICE_TYPE_CPU;
-    *out = *desc;
-    if (out->alpha == 0)
-        out->alpha = 1;
-    if (!out->type)
-        out->type = MHA_FLOAT32;
-    if (!out->output_type)
-        out->output_type = out->type;
-    if (!out->tiling)
-        out->tiling = is_cpu ? MHA_TILING_CPU : MHA_TILING_GPU;
-    mha_status status = mha_shape_check_rows(log, who, out->rows, out->width);
-    if (!status)
-        status = check_options(log, who, out);
-    if (!status)
-        status = mha_shape_check_type(log, who, "type", out->type);
-    return status ? status : mha_shape_check_type(log, who, "output_type", out->output_type);
-}
 
 mha_status mha_activation_create(mha_activation **out, mha_context *context,
                                  const mha_activation_desc *desc)
@@ -72,7 +26,7 @@ mha_status mha_activation_create(mha_activation **out, mha_context *context,
         return mha_log_fail(&context->log, MHA_OUT_OF_HOST_MEMORY,
                             "no host memory for an activation");
     activation->context = context;
-    status = resolve(context, who, desc, &activation->desc);
+    status = mha_activation_resolve(context, who, desc, &activation->desc);
     if (!status)
         status = mha_activation_setup(&activation->stage, context, &activation->desc);
     if (status) {

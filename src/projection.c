@@ -119,6 +119,14 @@ mha_status mha_projection_load(mha_projection *projection, mha_run *run, const m
     return mha_heads_launch(copy, run, "load bias", &row);
 }
 
+mha_operand mha_projection_rows(const mha_view *view, size_t len, size_t width)
+{
+    return (mha_operand){ .buffer = view->buffer,
+                          .offset = view->offset,
+                          .row = len > 1 ? view->strides[2] : width, /* a single row has none */
+                          .batch = view->strides[0] };
+}
+
 mha_status mha_projection_launch(mha_projection *projection, mha_run *run, size_t len,
                                  const mha_operand *from, const mha_operand *to)
 {

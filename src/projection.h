@@ -39,6 +39,9 @@ mha_status mha_projection_bind(const mha_projection *projection, const mha_run *
 mha_status mha_projection_load(mha_projection *projection, mha_run *run, const mha_kernel *copy,
                                const mha_view *weight, const mha_view *bias);
 
+/* The rows of a view [batch][1][len][width] as matrices. */
+mha_operand mha_projection_rows(const mha_view *view, size_t len, size_t width);
+
 /* Rows [batch][len][in] to rows [batch][len][out]. */
 mha_status mha_projection_launch(mha_projection *projection, mha_run *run, size_t len,
                                  const mha_operand *from, const mha_operand *to);

@@ -2,6 +2,9 @@
 #include "reference_block.h"
 
 #include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 /* Element c of row r of what is normalised. */
 static double summed(const reference_norm_args *args, size_t width, size_t r, size_t c)
@@ -78,4 +81,55 @@ void reference_activation(const mha_activation_desc *desc, const reference_activ
         if (args->gate)
             args->output[i] *= args->gate[i];
     }
+}
+
+/* Column `o` of x W + b, of one row. */
+static double project(const mha_ffn_desc *desc, const double *x, size_t in, const float *weight,
+                      const float *bias, size_t out, size_t o)
+{
+    const bool out_in = desc->flags & MHA_FFN_OUT_IN;
+    double sum = bias ? bias[o] : 0;
+    for (size_t c = 0; c < in; c++)
+        sum += x[c] * weight[out_in ? o * in + c : c * out + o];
+    return sum;
+}
+
+static double hidden_of(const mha_ffn_desc *desc, const reference_ffn_weights *weights,
+                        const double *x, size_t o)
+{
+    const mha_activation_desc activation = { .kind = desc->activation, .alpha = desc->alpha };
+    const size_t in = desc->width, out = desc->hidden_width;
+    const double hidden =
+        project(desc, x, in, weights->hidden,
+                desc->flags & MHA_FFN_BIAS_HIDDEN ? weights->bias_hidden : NULL, out, o);
+    if (!(desc->flags & MHA_FFN_GATE))
+        return activate(&activation, hidden);
+    const double gate =
+        project(desc, x, in, weights->gate,
+                desc->flags & MHA_FFN_BIAS_GATE ? weights->bias_gate : NULL, out, o);
+    return activate(&activation, gate) * hidden;
+}
+
+void reference_ffn(const mha_ffn_desc *desc, const reference_ffn_weights *weights, size_t rows,
+                   const float *input, double *output)
+{
+    const size_t in = desc->width, between = desc->hidden_width;
+    const size_t out = desc->output_width ? desc->output_width : in;
+    double *x = calloc(in + between, sizeof *x);
+    if (!x) {
+        fprintf(stderr, "reference: no memory\n");
+        abort();
+    }
+    double *hidden = x + in;
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t c = 0; c < in; c++)
+            x[c] = input[r * in + c];
+        for (size_t o = 0; o < between; o++)
+            hidden[o] = hidden_of(desc, weights, x, o);
+        for (size_t o = 0; o < out; o++)
+            output[r * out + o] =
+                project(desc, hidden, between, weights->output,
+                        desc->flags & MHA_FFN_BIAS_OUTPUT ? weights->bias_output : NULL, out, o);
+    }
+    free(x);
 }

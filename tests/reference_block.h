@@ -29,4 +29,17 @@ typedef struct reference_activation_args {
  * limit. */
 void reference_activation(const mha_activation_desc *desc, const reference_activation_args *args);
 
+/* Packed; out x in with MHA_FFN_OUT_IN, else in x out. Read where the desc has them. */
+typedef struct reference_ffn_weights {
+    const float *hidden, *gate;           /* [width][hidden_width] */
+    const float *output;                  /* [hidden_width][output_width] */
+    const float *bias_hidden, *bias_gate; /* [hidden_width] */
+    const float *bias_output;             /* [output_width] */
+} reference_ffn_weights;
+
+/* "Attention is all you need", 2017, equation 2; "GLU variants improve transformer", 2020, equation
+ * 6. Packed rows. */
+void reference_ffn(const mha_ffn_desc *desc, const reference_ffn_weights *weights, size_t rows,
+                   const float *input, double *output);
+
 #endif

@@ -63,6 +63,7 @@ KIND(heads, mha_heads)
 KIND(rotary, mha_rotary)
 KIND(norm, mha_norm)
 KIND(activation, mha_activation)
+KIND(ffn, mha_ffn)
 
 static const mha_layer_desc good_layer = {
     .attention = { .batch = 2, .heads = 4, .query_len = 5, .key_len = 7 },
@@ -81,6 +82,12 @@ static const mha_norm_desc good_norm = { .rows = 5, .width = 8, .uses = MHA_NORM
 static const mha_activation_desc good_activation = { .rows = 5,
                                                      .width = 8,
                                                      .kind = MHA_ACTIVATION_SILU };
+static const mha_ffn_desc good_ffn = { .rows = 5,
+                                       .width = 8,
+                                       .hidden_width = 20,
+                                       .activation = MHA_ACTIVATION_SILU,
+                                       .flags = MHA_FFN_GATE | MHA_FFN_BIAS_GATE,
+                                       .projection = MHA_GEMM_KERNEL };
 
 #define KIND_ROW(what, good)                                                       \
     {                                                                              \
@@ -94,6 +101,7 @@ static const kind heads_kind = KIND_ROW(heads, good_heads);
 static const kind rotary_kind = KIND_ROW(rotary, good_rotary);
 static const kind norm_kind = KIND_ROW(norm, good_norm);
 static const kind activation_kind = KIND_ROW(activation, good_activation);
+static const kind ffn_kind = KIND_ROW(ffn, good_ffn);
 
 static void apply(void *desc, const change *c)
 {
@@ -116,6 +124,7 @@ static void try_row(device *d, const kind *k, const create_row *row, size_t numb
         mha_rotary_desc rotary;
         mha_norm_desc norm;
         mha_activation_desc activation;
+        mha_ffn_desc ffn;
     } desc;
     memcpy(&desc, k->good, k->bytes);
     for (size_t i = 0; i < 4 && row->changes[i].bytes; i++)
@@ -665,10 +674,39 @@ Test(errors, activation_create)
     TRY_ROWS(&activation_kind, activation_rows);
 }
 
+#define SET_FFN(field, value) SET_IN(mha_ffn_desc, field, value)
+
+static const create_row ffn_rows[] = {
+    { "rows", MHA_TOO_LARGE, { SET_FFN(rows, 1ull << 31) } },
+    { "width", MHA_TOO_LARGE, { SET_FFN(width, SIZE_MAX) } },
+    { "width", MHA_TOO_LARGE, { SET_FFN(hidden_width, 1ull << 33) } },
+    { "too large", MHA_TOO_LARGE, { SET_FFN(output_width, SIZE_MAX) } },
+    { "workspace", MHA_TOO_LARGE, { SET_FFN(rows, 1 << 29), SET_FFN(hidden_width, 4096) } },
+    { "width", MHA_INVALID_ARGUMENT, { SET_FFN(width, 0) } },
+    { "hidden_width", MHA_INVALID_ARGUMENT, { SET_FFN(hidden_width, 0) } },
+    { "kind", MHA_INVALID_ARGUMENT, { SET_FFN(activation, 5) } },
+    { "alpha", MHA_INVALID_ARGUMENT, { REAL_IN(mha_ffn_desc, alpha, NAN) } },
+    { "flags", MHA_UNSUPPORTED, { SET_FFN(flags, 1 << 5) } },
+    { "MHA_FFN_BIAS_GATE", MHA_INVALID_ARGUMENT, { SET_FFN(flags, MHA_FFN_BIAS_GATE) } },
+    { "type", MHA_INVALID_ARGUMENT, { SET_FFN(type, 4) } },
+    { "type", MHA_UNSUPPORTED, { SET_FFN(type, MHA_FLOAT16) } },
+    { "projection", MHA_INVALID_ARGUMENT, { SET_FFN(projection, 3) } },
+    { "tiling", MHA_INVALID_ARGUMENT, { SET_FFN(tiling, 3) } },
+    { "no rows", MHA_OK, { SET_FFN(rows, 0) } },
+    { "another width", MHA_OK, { SET_FFN(output_width, 3) } },
+    { "no activation", MHA_OK, { SET_FFN(activation, 0), SET_FFN(flags, 0) } },
+};
+
+Test(errors, ffn_create)
+{
+    TRY_ROWS(&ffn_kind, ffn_rows);
+}
+
 Test(errors, create_without)
 {
-    const kind *const kinds[] = { &attention_kind, &softmax_kind, &layer_kind, &gemm_kind,
-                                  &heads_kind,     &rotary_kind,  &norm_kind,  &activation_kind };
+    const kind *const kinds[] = { &attention_kind, &softmax_kind,    &layer_kind,
+                                  &gemm_kind,      &heads_kind,      &rotary_kind,
+                                  &norm_kind,      &activation_kind, &ffn_kind };
     device d;
     device_open(&d);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {

@@ -169,6 +169,8 @@ Test(errors, no_object)
     EXPECT_REFUSED(mha_rotary_enqueue(NULL, &(mha_rotary_args){ 0 }, &call));
     EXPECT_REFUSED(mha_norm_enqueue(NULL, &(mha_norm_args){ 0 }, &call));
     EXPECT_REFUSED(mha_activation_enqueue(NULL, &(mha_activation_args){ 0 }, &call));
+    EXPECT_REFUSED(mha_ffn_load(NULL, &(mha_ffn_weights){ 0 }, &call));
+    EXPECT_REFUSED(mha_ffn_enqueue(NULL, &(mha_ffn_args){ 0 }, &call));
     const mha_host_args host = { 0 };
     cr_expect_eq(mha_attention_run(NULL, &host), MHA_INVALID_ARGUMENT);
     cr_expect_eq(mha_layer_run(NULL, &host), MHA_INVALID_ARGUMENT);

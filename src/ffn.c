@@ -1,0 +1,240 @@
+/* The position-wise feed-forward network: project, activate, project; and its weights. */
+#include "ffn.h"
+
+#include "log.h"
+#include "shape.h"
+
+#include <stdlib.h>
+
+static mha_status check_flags(const mha_log *log, const char *who, const mha_ffn_desc *desc)
+{
+    const unsigned known = MHA_FFN_BIAS_HIDDEN | MHA_FFN_BIAS_GATE | MHA_FFN_BIAS_OUTPUT |
+                           MHA_FFN_GATE | MHA_FFN_OUT_IN;
+    if (desc->flags & ~known)
+        return mha_log_fail(log, MHA_UNSUPPORTED, "%s: flags has unknown bits: 0x%x", who,
+                            desc->flags & ~known);
+    if (desc->flags & MHA_FFN_BIAS_GATE && !(desc->flags & MHA_FFN_GATE))
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: MHA_FFN_BIAS_GATE needs a gate, and MHA_FFN_GATE is not set", who);
+    if (desc->projection < MHA_GEMM_DEFAULT || desc->projection > MHA_GEMM_KERNEL)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: projection is no mha_gemm_by: %d", who,
+                            (int)desc->projection);
+    return MHA_OK;
+}
+
+static mha_status resolve(mha_ffn *ffn, const char *who, const mha_ffn_desc *given)
+{
+    const mha_log *log = &ffn->context->log;
+    mha_ffn_desc *desc = &ffn->desc;
+    *desc = *given;
+    if (!desc->output_width)
+        desc->output_width = desc->width;
+    if (!desc->type)
+        desc->type = MHA_FLOAT32;
+    if (!desc->hidden_width)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: hidden_width is 0, it must be at least 1", who);
+    mha_status status = mha_shape_check_rows(log, who, desc->rows, desc->width);
+    if (!status)
+        status = mha_shape_check_type(log, who, "type", desc->type);
+    if (!status && desc->type != MHA_FLOAT32)
+        status = mha_log_fail(log, MHA_UNSUPPORTED,
+                              "%s: type must be float32 in this version: the matrix products read "
+                              "no half types",
+                              who);
+    if (!status)
+        status = check_flags(log, who, desc);
+    const mha_activation_desc activation = {
+        .rows = desc->rows,
+        .width = desc->hidden_width,
+        .kind = desc->activation,
+        .uses = desc->flags & MHA_FFN_GATE ? MHA_ACTIVATION_GATE : 0,
+        .alpha = desc->alpha,
+        .tiling = desc->tiling,
+    };
+    if (!status)
+        status = mha_activation_resolve(ffn->context, who, &activation, &ffn->activation_desc);
+    return status;
+}
+
+/* Nothing lies between the projections where the activation does nothing. */
+static bool activates(const mha_ffn *ffn)
+{
+    return ffn->desc.activation != MHA_ACTIVATION_NONE || ffn->exists[MHA_FFN_GATED];
+}
+
+static mha_status set_up_projections(mha_ffn *ffn, const char *who)
+{
+    const mha_ffn_desc *desc = &ffn->desc;
+    const struct {
+        const char *name, *bias_name, *stage;
+        size_t in, out;
+        unsigned bias;
+    } list[] = {
+        { "hidden", "bias_hidden", "feed-forward hidden", desc->width, desc->hidden_width,
+          MHA_FFN_BIAS_HIDDEN },
+        { "gate", "bias_gate", "feed-forward gate", desc->width, desc->hidden_width,
+          MHA_FFN_BIAS_GATE },
+        { "output", "bias_output", "feed-forward output", desc->hidden_width, desc->output_width,
+          MHA_FFN_BIAS_OUTPUT },
+    };
+    mha_status status = MHA_OK;
+    for (int i = 0; !status && i < MHA_FFN_PROJECTIONS; i++) {
+        ffn->exists[i] = i != MHA_FFN_GATED || desc->flags & MHA_FFN_GATE;
+        if (!ffn->exists[i])
+            continue;
+        const mha_projection_desc projection = {
+            .name = list[i].name,
+            .bias_name = list[i].bias_name,
+            .stage = list[i].stage,
+            .batch = 1,
+            .len = desc->rows,
+            .in = list[i].in,
+            .out = list[i].out,
+            .has_bias = desc->flags & list[i].bias,
+            .out_in = desc->flags & MHA_FFN_OUT_IN,
+            .by = desc->projection,
+        };
+        status = mha_projection_setup(&ffn->projections[i], ffn->context, &projection, who);
+    }
+    return status;
+}
+
+static void lay_out(mha_ffn *ffn)
+{
+    const size_t bytes = ffn->desc.rows * ffn->desc.hidden_width * sizeof(float);
+    mha_layout_add(&ffn->needs.region_bytes, bytes);
+    if (ffn->exists[MHA_FFN_GATED])
+        ffn->gated_region = mha_layout_add(&ffn->needs.region_bytes, bytes);
+    for (int i = 0; i < MHA_FFN_PROJECTIONS; i++)
+        if (ffn->needs.temp_bytes < ffn->projections[i].gemm.temp_bytes)
+            ffn->needs.temp_bytes = ffn->projections[i].gemm.temp_bytes;
+}
+
+mha_status mha_ffn_make(mha_ffn **out, mha_context *context, const mha_ffn_desc *desc,
+                        const char *who)
+{
+    *out = NULL;
+    mha_ffn *ffn = calloc(1, sizeof *ffn);
+    if (!ffn)
+        return mha_log_fail(&context->log, MHA_OUT_OF_HOST_MEMORY,
+                            "no host memory for a feed-forward network");
+    ffn->context = context;
+    mha_status status = resolve(ffn, who, desc);
+    if (!status)
+        status = set_up_projections(ffn, who);
+    if (!status && activates(ffn))
+        status = mha_activation_setup(&ffn->activation, context, &ffn->activation_desc);
+    if (!status)
+        status = mha_heads_setup(&ffn->copy, context, MHA_FLOAT32, MHA_FLOAT32);
+    if (!status) {
+        lay_out(ffn);
+        status = mha_shape_check_workspace(context, mha_ffn_workspace(ffn).bytes, who);
+    }
+    if (status) {
+        mha_ffn_destroy(&ffn);
+        return status;
+    }
+    *out = ffn;
+    return MHA_OK;
+}
+
+void mha_ffn_destroy(mha_ffn **ffn)
+{
+    mha_ffn *f = ffn ? *ffn : NULL;
+    if (!f)
+        return;
+    *ffn = NULL;
+    for (int i = 0; i < MHA_FFN_PROJECTIONS; i++)
+        mha_projection_release(&f->projections[i]);
+    mha_activation_release(&f->activation);
+    mha_kernel_release(&f->copy);
+    free(f);
+}
+
+mha_workspace mha_ffn_workspace(const mha_ffn *ffn)
+{
+    if (!ffn)
+        return (mha_workspace){ 0 };
+    size_t end = 0;
+    mha_layout_add(&end, ffn->needs.temp_bytes);
+    mha_layout_add(&end, ffn->needs.region_bytes);
+    return (mha_workspace){ .bytes = end, .alignment = ffn->context->alignment };
+}
+
+size_t mha_ffn_explain(const mha_ffn *ffn, char *text, size_t capacity)
+{
+    mha_text out = { .at = text, .capacity = text ? capacity : 0 };
+    if (out.capacity)
+        text[0] = '\0';
+    if (!ffn)
+        return 0;
+    for (int i = 0; i < MHA_FFN_PROJECTIONS; i++) {
+        const mha_projection *p = &ffn->projections[i];
+        if (ffn->exists[i])
+            mha_text_add(&out, "%s: %s, %s\n", p->desc.stage, mha_gemm_way_name(p->gemm.way),
+                         p->gemm.reason);
+    }
+    mha_text_add(&out, "activation: %s\n",
+                 !activates(ffn)              ? "none, the hidden rows stay as they are"
+                 : ffn->exists[MHA_FFN_GATED] ? "kernel activation_rows, with the gate, in place"
+                                              : "kernel activation_rows, in place");
+    return out.length;
+}
+
+mha_status mha_ffn_bind_weights(const mha_ffn *ffn, const mha_run *run, const char *who,
+                                const mha_ffn_weights *weights, mha_ffn_load_views *views)
+{
+    const mha_tensor *matrices[] = { &weights->hidden, &weights->gate, &weights->output };
+    const mha_tensor *biases[] = { &weights->bias_hidden, &weights->bias_gate,
+                                   &weights->bias_output };
+    mha_status status = MHA_OK;
+    if (!ffn->exists[MHA_FFN_GATED] && (weights->gate.buffer || weights->bias_gate.buffer))
+        status = mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
+                              "%s: weights.gate or weights.bias_gate is given, and the flags say "
+                              "that there is no gate",
+                              who);
+    for (int i = 0; !status && i < MHA_FFN_PROJECTIONS; i++)
+        if (ffn->exists[i])
+            status = mha_projection_bind(&ffn->projections[i], run, who, matrices[i], biases[i],
+                                         &views->weights[i], &views->biases[i]);
+    return status;
+}
+
+mha_status mha_ffn_copy_weights(mha_ffn *ffn, mha_run *run, const mha_ffn_load_views *views)
+{
+    mha_status status = MHA_OK;
+    for (int i = 0; !status && i < MHA_FFN_PROJECTIONS; i++)
+        if (ffn->exists[i])
+            status = mha_projection_load(&ffn->projections[i], run, &ffn->copy, &views->weights[i],
+                                         &views->biases[i]);
+    return status;
+}
+
+mha_status mha_ffn_forward(mha_ffn *ffn, mha_run *run, size_t rows, const mha_operand *from,
+                           const mha_operand *to, size_t region, const char *output)
+{
+    const size_t shape[4] = { 1, 1, rows, ffn->desc.hidden_width };
+    const mha_view hidden = mha_bind_packed(run->workspace, region, shape);
+    const mha_view gated = mha_bind_packed(run->workspace, region + ffn->gated_region, shape);
+    const bool has_gate = ffn->exists[MHA_FFN_GATED];
+    const mha_operand to_hidden = { hidden.buffer, hidden.offset, shape[3], rows * shape[3] };
+    const mha_operand to_gated = { gated.buffer, gated.offset, shape[3], rows * shape[3] };
+    mha_status status =
+        mha_projection_launch(&ffn->projections[MHA_FFN_HIDDEN], run, rows, from, &to_hidden);
+    if (!status && has_gate)
+        status =
+            mha_projection_launch(&ffn->projections[MHA_FFN_GATED], run, rows, from, &to_gated);
+    /* With a gate it is the gate's rows that are activated, and the hidden ones that they open. */
+    const mha_activation_rows list = { .rows = rows,
+                                       .input = has_gate ? gated : hidden,
+                                       .gate = has_gate ? hidden : (mha_view){ 0 },
+                                       .output = hidden };
+    if (!status && activates(ffn))
+        status = mha_activation_launch(&ffn->activation, run, &ffn->activation_desc, &list);
+    mha_run_will_write(run, output);
+    if (!status)
+        status =
+            mha_projection_launch(&ffn->projections[MHA_FFN_OUTPUT], run, rows, &to_hidden, to);
+    return status;
+}
