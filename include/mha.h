@@ -492,8 +492,8 @@ MHA_API mha_status mha_attention_enqueue(mha_attention *attention, const mha_att
 
 typedef struct mha_layer_desc {
     /* batch, heads, kv_heads, lengths and options as for an attention; head_dim 0: model_width /
-     * heads. In this version type, key_value_type and output_type are float32, and a layer has no
-     * cache, rotary positions or offsets. */
+     * heads. In this version type, new_type and output_type are float32, so is key_value_type but
+     * that of a cache, and a layer takes no offsets. */
     mha_attention_desc attention;
     size_t model_width;  /* heads * head_dim, the width of projected queries; 0: heads * head_dim if
                           * head_dim is given, else query_width. heads divides it */
@@ -535,7 +535,10 @@ MHA_API mha_status mha_layer_load(mha_layer *layer, const mha_layer_weights *wei
                                   const mha_call *call);
 /* args: as for an attention, but query is [batch][1][query_len][query_width], key
  * [batch][1][key_len][key_width], value [batch][1][key_len][value_width] (all three may be the same
- * memory), and output [batch][1][query_len][output_width], which overlaps nothing. */
+ * memory), and output [batch][1][query_len][output_width], which overlaps nothing. With
+ * MHA_USES_APPEND key and value are the cache as of an attention, [batch][kv_heads][key_len][dim],
+ * and what is projected and joins it are new_key [batch][1][new_len][key_width] and new_value
+ * [batch][1][new_len][value_width]. */
 MHA_API mha_status mha_layer_enqueue(mha_layer *layer, const mha_attention_args *args,
                                      const mha_call *call);
 

@@ -251,46 +251,21 @@ mha_status mha_attention_forward(mha_attention *attention, mha_run *run, mha_bou
     return status;
 }
 
-/* A packed cache is packed at its room, which is the desc's key_len, whatever the call's is. */
-static mha_tensor cache_of(const mha_attention_desc *desc, const mha_tensor *tensor, size_t dim)
-{
-    mha_tensor cache = *tensor;
-    const size_t *strides = tensor->strides;
-    if (!(desc->uses & MHA_USES_APPEND) || strides[0] || strides[1] || strides[2] || strides[3])
-        return cache;
-    cache.strides[3] = 1;
-    cache.strides[2] = dim;
-    cache.strides[1] = desc->key_len * dim; /* mha_shape_resolve has checked the products */
-    cache.strides[0] = desc->kv_heads * cache.strides[1];
-    return cache;
-}
-
 /* query, key, value and output, in the shapes of the header. */
 static mha_status bind_tensors(const mha_run *run, mha_bound *bound, const char *who,
                                const mha_attention_desc *desc, const mha_attention_args *args)
 {
-    const bool packs_queries = desc->uses & MHA_USES_QUERY_OFFSETS;
-    const bool packs_keys = desc->uses & MHA_USES_KEY_OFFSETS;
-    const size_t h = desc->heads, kv = desc->kv_heads;
-    const size_t qb = packs_queries ? 1 : desc->batch, kb = packs_keys ? 1 : desc->batch;
-    const size_t q = packs_queries ? bound->query_total : bound->query_len;
-    const size_t k = packs_keys ? bound->key_total : bound->key_len;
-    const size_t kv_bytes = mha_bind_type_bytes(desc->key_value_type);
-    const mha_tensor key = cache_of(desc, &args->key, desc->head_dim);
-    const mha_tensor value = cache_of(desc, &args->value, desc->value_dim);
-    const mha_access cache = desc->uses & MHA_USES_APPEND ? MHA_UPDATES : MHA_READS;
+    const bool packs = desc->uses & MHA_USES_QUERY_OFFSETS;
+    const size_t b = packs ? 1 : desc->batch, h = desc->heads;
+    const size_t len = packs ? bound->query_total : bound->query_len;
     mha_status status = mha_bind_tensor(run, &bound->query, who, "query", &args->query,
-                                        (size_t[]){ qb, h, q, desc->head_dim },
+                                        (size_t[]){ b, h, len, desc->head_dim },
                                         mha_bind_type_bytes(desc->type), MHA_READS);
     if (!status)
-        status = mha_bind_tensor(run, &bound->key, who, "key", &key,
-                                 (size_t[]){ kb, kv, k, desc->head_dim }, kv_bytes, cache);
-    if (!status)
-        status = mha_bind_tensor(run, &bound->value, who, "value", &value,
-                                 (size_t[]){ kb, kv, k, desc->value_dim }, kv_bytes, cache);
+        status = mha_bound_take_keys(run, bound, who, desc, args);
     if (!status)
         status = mha_bind_tensor(run, &bound->output, who, "output", &args->output,
-                                 (size_t[]){ qb, h, q, desc->value_dim },
+                                 (size_t[]){ b, h, len, desc->value_dim },
                                  mha_bind_type_bytes(desc->output_type), MHA_WRITES);
     return status;
 }
@@ -327,6 +302,8 @@ mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_a
         status = bind_tensors(&run, &bound, who, desc, args);
     if (!status)
         status = mha_bound_take_options(&run, &bound, who, desc, args);
+    if (!status)
+        status = mha_bound_take_new(&run, &bound, who, desc, args);
     if (!status)
         status = mha_bound_check_overlap(&run, &bound, who, "query",
                                          may_overwrite(attention, bound.query_len));

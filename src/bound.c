@@ -126,24 +126,15 @@ static mha_status check_cache(const mha_run *run, const mha_bound *bound, const 
     return MHA_OK;
 }
 
-/* What a cache takes besides itself. */
+/* What a cache takes besides itself and the new keys. */
 static mha_status bind_cache(const mha_run *run, mha_bound *out, const char *who,
                              const mha_attention_desc *desc, const mha_attention_args *args)
 {
-    const size_t b = desc->batch, kv = desc->kv_heads, n = out->new_len;
+    const size_t b = desc->batch;
     const bool appends = desc->uses & MHA_USES_APPEND, rotates = desc->uses & MHA_USES_ROTARY;
-    const size_t key[4] = { b, kv, n, desc->head_dim };
-    const size_t value[4] = { b, kv, n, desc->value_dim };
     /* Without a batch no row is read. */
     const size_t table[4] = { b ? 1 : 0, 1, desc->rotary_positions, desc->rotary_dim / 2 };
-    const size_t bytes = mha_bind_type_bytes(desc->new_type);
     mha_status status = check_cache(run, out, who, desc);
-    if (!status)
-        status = bind_option(run, &out->new_key, who, "new_key", appends, &args->new_key, key, 0,
-                             bytes, MHA_READS);
-    if (!status)
-        status = bind_option(run, &out->new_value, who, "new_value", appends, &args->new_value,
-                             value, 0, bytes, MHA_READS);
     if (!status)
         status = bind_option(run, &out->rotary_cos, who, "rotary_cos", rotates, &args->rotary_cos,
                              table, 0, sizeof(float), MHA_READS);
@@ -295,6 +286,51 @@ mha_status mha_bound_take_options(const mha_run *run, mha_bound *out, const char
     return status;
 }
 
+mha_status mha_bound_take_new(const mha_run *run, mha_bound *out, const char *who,
+                              const mha_attention_desc *desc, const mha_attention_args *args)
+{
+    const bool appends = desc->uses & MHA_USES_APPEND;
+    const size_t bytes = mha_bind_type_bytes(desc->new_type);
+    const size_t key[4] = { desc->batch, desc->kv_heads, out->new_len, desc->head_dim };
+    const size_t value[4] = { desc->batch, desc->kv_heads, out->new_len, desc->value_dim };
+    const mha_status status = bind_option(run, &out->new_key, who, "new_key", appends,
+                                          &args->new_key, key, 0, bytes, MHA_READS);
+    return status ? status
+                  : bind_option(run, &out->new_value, who, "new_value", appends, &args->new_value,
+                                value, 0, bytes, MHA_READS);
+}
+
+/* A packed cache is packed at its room, which is the desc's key_len, whatever the call's is. */
+static mha_tensor cache_of(const mha_attention_desc *desc, const mha_tensor *tensor, size_t dim)
+{
+    mha_tensor cache = *tensor;
+    const size_t *strides = tensor->strides;
+    if (!(desc->uses & MHA_USES_APPEND) || strides[0] || strides[1] || strides[2] || strides[3])
+        return cache;
+    cache.strides[3] = 1;
+    cache.strides[2] = dim;
+    cache.strides[1] = desc->key_len * dim; /* mha_shape_resolve has checked the products */
+    cache.strides[0] = desc->kv_heads * cache.strides[1];
+    return cache;
+}
+
+mha_status mha_bound_take_keys(const mha_run *run, mha_bound *out, const char *who,
+                               const mha_attention_desc *desc, const mha_attention_args *args)
+{
+    const bool packs = desc->uses & MHA_USES_KEY_OFFSETS;
+    const size_t b = packs ? 1 : desc->batch, kv = desc->kv_heads;
+    const size_t len = packs ? out->key_total : out->key_len;
+    const size_t bytes = mha_bind_type_bytes(desc->key_value_type);
+    const mha_tensor key = cache_of(desc, &args->key, desc->head_dim);
+    const mha_tensor value = cache_of(desc, &args->value, desc->value_dim);
+    const mha_access access = desc->uses & MHA_USES_APPEND ? MHA_UPDATES : MHA_READS;
+    const mha_status status = mha_bind_tensor(
+        run, &out->key, who, "key", &key, (size_t[]){ b, kv, len, desc->head_dim }, bytes, access);
+    return status ? status
+                  : mha_bind_tensor(run, &out->value, who, "value", &value,
+                                    (size_t[]){ b, kv, len, desc->value_dim }, bytes, access);
+}
+
 mha_key_counts mha_bound_key_counts(const mha_attention_desc *desc, const mha_bound *bound)
 {
     const bool appends = desc->uses & MHA_USES_APPEND && !(desc->uses & MHA_USES_KEY_LENGTHS);
@@ -368,56 +404,56 @@ static mha_view view_of(const mha_bound_lengths *lengths)
                        .end_byte = lengths->end_byte };
 }
 
-mha_status mha_bound_check_overlap(const mha_run *run, const mha_bound *bound, const char *who,
-                                   const char *query_name, bool in_place)
+void mha_bound_list_views(const mha_bound *bound, const char *query_name, mha_bound_list *out)
 {
-    static const mha_view none = { 0 };
-    const mha_view key_lengths = view_of(&bound->key_lengths);
-    const mha_view per_query = view_of(&bound->per_query);
-    const mha_view key_starts = view_of(&bound->key_starts);
-    const mha_view positions = view_of(&bound->positions);
-    const mha_view query_offsets = view_of(&bound->query_offsets);
-    const mha_view key_offsets = view_of(&bound->key_offsets);
-    const mha_view *query =
-        in_place && mha_bind_coincide(&bound->query, &bound->output) ? &none : &bound->query;
+    const mha_bound_lengths *const arrays[MHA_BOUND_ARRAYS] = {
+        &bound->key_lengths, &bound->per_query,     &bound->key_starts,
+        &bound->positions,   &bound->query_offsets, &bound->key_offsets,
+    };
+    for (int i = 0; i < MHA_BOUND_ARRAYS; i++)
+        out->arrays[i] = view_of(arrays[i]);
     const mha_access cache = bound->new_key.root ? MHA_UPDATES : MHA_READS;
     const struct {
         const mha_view *view;
         const char *name;
         mha_access access;
-    } list[] = {
+    } list[MHA_BOUND_VIEWS] = {
         { &bound->output, "output", MHA_WRITES },
         { &bound->probs, "probs", MHA_WRITES },
         { &bound->scores, "scores", MHA_WRITES },
         { &bound->lse, "lse", MHA_WRITES },
-        { query, query_name, MHA_READS },
+        { &bound->query, query_name, MHA_READS },
         { &bound->key, "key", cache },
         { &bound->value, "value", cache },
         { &bound->bias, "bias", MHA_READS },
         { &bound->mask, "mask", MHA_READS },
         { &bound->slopes, "alibi_slopes", MHA_READS },
         { &bound->sinks, "sinks", MHA_READS },
-        { &key_lengths, "key_lengths", MHA_READS },
-        { &per_query, "key_lengths_per_query", MHA_READS },
-        { &key_starts, "key_starts", MHA_READS },
+        { &out->arrays[0], "key_lengths", MHA_READS },
+        { &out->arrays[1], "key_lengths_per_query", MHA_READS },
+        { &out->arrays[2], "key_starts", MHA_READS },
         { &bound->new_key, "new_key", MHA_READS },
         { &bound->new_value, "new_value", MHA_READS },
-        { &positions, "append_positions", MHA_READS },
+        { &out->arrays[3], "append_positions", MHA_READS },
         { &bound->rotary_cos, "rotary_cos", MHA_READS },
         { &bound->rotary_sin, "rotary_sin", MHA_READS },
-        { &query_offsets, "query_offsets", MHA_READS },
-        { &key_offsets, "key_offsets", MHA_READS },
+        { &out->arrays[4], "query_offsets", MHA_READS },
+        { &out->arrays[5], "key_offsets", MHA_READS },
     };
-    enum {
-        COUNT = sizeof list / sizeof list[0]
-    };
-    const mha_view *views[COUNT];
-    const char *names[COUNT];
-    mha_access accesses[COUNT];
-    for (int i = 0; i < COUNT; i++) {
-        views[i] = list[i].view;
-        names[i] = list[i].name;
-        accesses[i] = list[i].access;
+    for (int i = 0; i < MHA_BOUND_VIEWS; i++) {
+        out->views[i] = list[i].view;
+        out->names[i] = list[i].name;
+        out->accesses[i] = list[i].access;
     }
-    return mha_bind_apart(run, who, views, names, accesses, COUNT);
+}
+
+mha_status mha_bound_check_overlap(const mha_run *run, const mha_bound *bound, const char *who,
+                                   const char *query_name, bool in_place)
+{
+    mha_bound whole = *bound;
+    if (in_place && mha_bind_coincide(&bound->query, &bound->output))
+        whole.query = (mha_view){ 0 };
+    mha_bound_list list;
+    mha_bound_list_views(&whole, query_name, &list);
+    return mha_bind_apart(run, who, list.views, list.names, list.accesses, MHA_BOUND_VIEWS);
 }

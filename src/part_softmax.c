@@ -136,6 +136,8 @@ mha_status mha_softmax_enqueue(mha_softmax *softmax, const mha_tensor *scores,
         status = require_packed(&run, who, "probs", &args->probs);
     if (!status)
         status = mha_bound_take_options(&run, &bound, who, desc, args);
+    if (!status) /* likewise */
+        status = mha_bound_take_new(&run, &bound, who, desc, args);
     if (!status)
         status = bind_scores(&run, who, &bound, desc, scores);
     if (!status)

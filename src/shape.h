@@ -15,10 +15,10 @@
     (MHA_USES_KEY_LENGTHS_PER_QUERY | MHA_USES_BIAS | MHA_USES_MASK | MHA_USES_CAUSAL | \
      MHA_USES_WINDOW_LEFT | MHA_USES_WINDOW_RIGHT)
 
-/* What neither a layer nor a softmax has: caches, rotary positions and offsets. */
-#define MHA_USES_OF_ATTENTION_ONLY                                                \
-    (MHA_USES_APPEND | MHA_USES_RING | MHA_USES_ROTARY | MHA_USES_QUERY_OFFSETS | \
-     MHA_USES_KEY_OFFSETS)
+#define MHA_USES_OFFSETS (MHA_USES_QUERY_OFFSETS | MHA_USES_KEY_OFFSETS)
+/* What a softmax does not have: caches, rotary positions and offsets. */
+#define MHA_USES_OF_ATTENTION_ONLY \
+    (MHA_USES_APPEND | MHA_USES_RING | MHA_USES_ROTARY | MHA_USES_OFFSETS)
 
 /* Writes desc to *out with every 0 that stands for a default replaced, or says which rule it
  * breaks. After it, every axis fits an int and every tensor's bytes fit a size_t. `who`: see
