@@ -818,6 +818,119 @@ MHA_API size_t mha_ffn_explain(const mha_ffn *ffn, char *text, size_t capacity);
 MHA_API mha_status mha_ffn_load(mha_ffn *ffn, const mha_ffn_weights *weights, const mha_call *call);
 MHA_API mha_status mha_ffn_enqueue(mha_ffn *ffn, const mha_ffn_args *args, const mha_call *call);
 
+/* ------------------------------------------------------------------------------------ blocks -- */
+
+/* The encoder and decoder layers of a transformer (section 3.1 of the article), whole, in one call:
+ * steps in order, each a function f of the rows that is added to them, and a norm.
+ *
+ *     norms after  (Vaswani et al., 2017):                       x = norm(x + f(x))
+ *     norms before (Xiong et al., "On layer normalization in the transformer architecture", 2020):
+ *                                                                x = x + f(norm(x))
+ *
+ * Each step and its norm have weights of their own. Rows are tokens, float32: row b * len + i is
+ * token i of batch b. All that lies between input and output stays in the workspace. */
+typedef enum mha_norm_place {
+    MHA_NORM_AFTER = 0,
+    MHA_NORM_BEFORE = 1 /* nothing is normed after the last step: stacks end with an mha_norm */
+} mha_norm_place;
+
+/* Where the feed-forward network stands. Around: one before and one after, each with weights of its
+ * own ("macaron": Lu et al., "Understanding and improving transformer from a multi-particle dynamic
+ * system point of view", 2019, who also halve what both give; the caller may halve W_output). */
+typedef enum mha_ffn_place {
+    MHA_FFN_AFTER = 0,  /* the attention, as in the article */
+    MHA_FFN_BEFORE = 1, /* before the attention */
+    MHA_FFN_AROUND = 2
+} mha_ffn_place;
+
+/* Of a norm, contiguous, [width] each; given if and only if norm.uses says so. */
+typedef struct mha_norm_weights {
+    mha_tensor weight, bias;
+} mha_norm_weights;
+
+typedef struct mha_encoder_desc {
+    /* As of a layer, of batch sequences of query_len tokens at most. query_width is that of rows,
+     * and output_width is the same. attention.key_len is 0, or the room of a cache with
+     * MHA_USES_APPEND, whose new_len is 0: all rows of a call are new. */
+    mha_layer_desc self_attention;
+    mha_ffn_desc feed_forward; /* its rows, width and output_width are 0: the block's */
+    mha_ffn_place feed_forward_place;
+    mha_norm_desc norm; /* of all steps: kind, epsilon, tiling, and in uses MHA_NORM_WEIGHT and
+                         * MHA_NORM_BIAS; the rest is 0 */
+    mha_norm_place norm_place;
+} mha_encoder_desc;
+
+/* What the desc says that there is not stays empty. PyTorch's in_proj_weight [3 width][width], rows
+ * of query, key and value, is three tensors in one buffer with offsets. */
+typedef struct mha_encoder_weights {
+    mha_layer_weights self_attention;
+    mha_ffn_weights feed_forward;        /* the one after the attention */
+    mha_ffn_weights feed_forward_before; /* the one before it */
+    mha_norm_weights norm_self_attention, norm_feed_forward, norm_feed_forward_before;
+} mha_encoder_weights;
+
+typedef struct mha_encoder_args {
+    size_t len;        /* tokens of each sequence in this call, at most the desc's; 0: the desc's */
+    mha_tensor input;  /* [1][1][batch * len][width]: strides[2] is the row stride, 0 is packed */
+    mha_tensor output; /* the same shape; it overlaps nothing */
+    /* Mask, lengths and other options and outputs that self_attention.attention.uses names. query,
+     * new_key, new_value, output and the lengths stay empty, key and value too or, with
+     * MHA_USES_APPEND, are the cache, and key_len may be that of the call. */
+    mha_attention_args self_attention;
+} mha_encoder_args;
+
+/* Loading, and what a failed load leaves, is as of a layer. With a cache and MHA_AFTER_PAST an
+ * encoder layer is that of a model that has decoders only, such as GPT. */
+typedef struct mha_encoder mha_encoder;
+MHA_API mha_status mha_encoder_create(mha_encoder **out, mha_context *context,
+                                      const mha_encoder_desc *desc);
+MHA_API void mha_encoder_destroy(mha_encoder **encoder);
+MHA_API mha_workspace mha_encoder_workspace(const mha_encoder *encoder);
+MHA_API size_t mha_encoder_explain(const mha_encoder *encoder, char *text, size_t capacity);
+MHA_API mha_status mha_encoder_load(mha_encoder *encoder, const mha_encoder_weights *weights,
+                                    const mha_call *call);
+MHA_API mha_status mha_encoder_enqueue(mha_encoder *encoder, const mha_encoder_args *args,
+                                       const mha_call *call);
+
+/* Between self attention and what follows a decoder layer attends to a memory, the output of an
+ * encoder. Causal is not implied: set MHA_USES_CAUSAL in self_attention.attention. */
+typedef struct mha_decoder_desc {
+    mha_layer_desc self_attention; /* as of an encoder */
+    /* Its key_len is the memory's; batch, query_len and query_width are 0: the block's. key_width
+     * is that of the memory's rows; 0: the block's width. No cache. */
+    mha_layer_desc cross_attention;
+    mha_ffn_desc feed_forward;
+    mha_ffn_place feed_forward_place; /* before: of both attentions */
+    mha_norm_desc norm;
+    mha_norm_place norm_place;
+} mha_decoder_desc;
+
+typedef struct mha_decoder_weights {
+    mha_layer_weights self_attention, cross_attention;
+    mha_ffn_weights feed_forward, feed_forward_before;
+    mha_norm_weights norm_self_attention, norm_cross_attention, norm_feed_forward,
+        norm_feed_forward_before;
+} mha_decoder_weights;
+
+typedef struct mha_decoder_args {
+    size_t len;
+    mha_tensor input, output;
+    mha_tensor memory;                  /* [batch][1][key_len][key_width], of any strides */
+    mha_attention_args self_attention;  /* as of an encoder */
+    mha_attention_args cross_attention; /* likewise; key_len: the memory's of this call, or 0 */
+} mha_decoder_args;
+
+typedef struct mha_decoder mha_decoder;
+MHA_API mha_status mha_decoder_create(mha_decoder **out, mha_context *context,
+                                      const mha_decoder_desc *desc);
+MHA_API void mha_decoder_destroy(mha_decoder **decoder);
+MHA_API mha_workspace mha_decoder_workspace(const mha_decoder *decoder);
+MHA_API size_t mha_decoder_explain(const mha_decoder *decoder, char *text, size_t capacity);
+MHA_API mha_status mha_decoder_load(mha_decoder *decoder, const mha_decoder_weights *weights,
+                                    const mha_call *call);
+MHA_API mha_status mha_decoder_enqueue(mha_decoder *decoder, const mha_decoder_args *args,
+                                       const mha_call *call);
+
 /* --------------------------------------------------------------------------- host arrays -- */
 
 /* The same attention and layer on plain host arrays: these calls copy to the device, run, copy back

@@ -19,6 +19,8 @@ static const struct {
     { "SeedMultiHeadAttention", ops_seed_layer },
     { "mha_fwd", ops_plain_layer },
     { "MultiheadAttention", ops_torch_layer },
+    { "TransformerEncoderLayer", ops_torch_encoder },
+    { "TransformerDecoderLayer", ops_torch_decoder },
     { "gemm_strided_batched", ops_gemm },
     { "split_heads", ops_split_heads },
     { "merge_heads", ops_merge_heads },

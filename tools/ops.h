@@ -33,6 +33,10 @@ ops_function ops_plain_layer;
 ops_function ops_torch_layer;
 ops_function ops_packed_layer;
 
+/* Blocks: ops_block.c. */
+ops_function ops_torch_encoder;
+ops_function ops_torch_decoder;
+
 /* The steps: ops_parts.c. */
 ops_function ops_gemm;
 ops_function ops_split_heads;
