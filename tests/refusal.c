@@ -47,7 +47,7 @@ void *refusal_moved(refusal *r, const refusal_arg *arg, cl_mem buffer, size_t of
 {
     static union {
         max_align_t align;
-        unsigned char bytes[1024];
+        unsigned char bytes[4096];
     } copy;
     cr_assert(r->args_bytes <= sizeof copy.bytes);
     memcpy(copy.bytes, r->args, r->args_bytes);

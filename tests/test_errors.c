@@ -64,6 +64,8 @@ KIND(rotary, mha_rotary)
 KIND(norm, mha_norm)
 KIND(activation, mha_activation)
 KIND(ffn, mha_ffn)
+KIND(encoder, mha_encoder)
+KIND(decoder, mha_decoder)
 
 static const mha_layer_desc good_layer = {
     .attention = { .batch = 2, .heads = 4, .query_len = 5, .key_len = 7 },
@@ -82,6 +84,27 @@ static const mha_norm_desc good_norm = { .rows = 5, .width = 8, .uses = MHA_NORM
 static const mha_activation_desc good_activation = { .rows = 5,
                                                      .width = 8,
                                                      .kind = MHA_ACTIVATION_SILU };
+#define GOOD_ATTENTION                         \
+    {                                          \
+        .batch = 2, .heads = 4, .query_len = 5 \
+    }
+static const mha_encoder_desc good_encoder = {
+    .self_attention = { .attention = GOOD_ATTENTION,
+                        .model_width = 32,
+                        .query_width = 10,
+                        .projection = MHA_GEMM_KERNEL },
+    .feed_forward = { .hidden_width = 12, .projection = MHA_GEMM_KERNEL },
+};
+static const mha_decoder_desc good_decoder = {
+    .self_attention = { .attention = GOOD_ATTENTION,
+                        .model_width = 32,
+                        .query_width = 10,
+                        .projection = MHA_GEMM_KERNEL },
+    .cross_attention = { .attention = { .heads = 2, .key_len = 7, .head_dim = 4 },
+                         .key_width = 9,
+                         .projection = MHA_GEMM_KERNEL },
+    .feed_forward = { .hidden_width = 12, .projection = MHA_GEMM_KERNEL },
+};
 static const mha_ffn_desc good_ffn = { .rows = 5,
                                        .width = 8,
                                        .hidden_width = 20,
@@ -102,6 +125,8 @@ static const kind rotary_kind = KIND_ROW(rotary, good_rotary);
 static const kind norm_kind = KIND_ROW(norm, good_norm);
 static const kind activation_kind = KIND_ROW(activation, good_activation);
 static const kind ffn_kind = KIND_ROW(ffn, good_ffn);
+static const kind encoder_kind = KIND_ROW(encoder, good_encoder);
+static const kind decoder_kind = KIND_ROW(decoder, good_decoder);
 
 static void apply(void *desc, const change *c)
 {
@@ -118,13 +143,15 @@ static void apply(void *desc, const change *c)
 static void try_row(device *d, const kind *k, const create_row *row, size_t number)
 {
     union {
-        mha_layer_desc largest;
+        mha_layer_desc layer;
         mha_gemm_desc gemm;
         mha_heads_desc heads;
         mha_rotary_desc rotary;
         mha_norm_desc norm;
         mha_activation_desc activation;
         mha_ffn_desc ffn;
+        mha_encoder_desc encoder;
+        mha_decoder_desc decoder;
     } desc;
     memcpy(&desc, k->good, k->bytes);
     for (size_t i = 0; i < 4 && row->changes[i].bytes; i++)
@@ -711,11 +738,73 @@ Test(errors, ffn_create)
     TRY_ROWS(&ffn_kind, ffn_rows);
 }
 
+#define SET_ENCODER(field, value) SET_IN(mha_encoder_desc, field, value)
+
+static const create_row encoder_rows[] = {
+    { "self_attention", MHA_INVALID_ARGUMENT, { SET_ENCODER(self_attention.attention.heads, 0) } },
+    { "key_len", MHA_INVALID_ARGUMENT, { SET_ENCODER(self_attention.attention.key_len, 6) } },
+    { "new_len",
+      MHA_INVALID_ARGUMENT,
+      { SET_ENCODER(self_attention.attention.uses, CACHE),
+        SET_ENCODER(self_attention.attention.key_len, 9),
+        SET_ENCODER(self_attention.attention.new_len, 2) } },
+    { "key_width", MHA_INVALID_ARGUMENT, { SET_ENCODER(self_attention.key_width, 11) } },
+    { "output_width", MHA_INVALID_ARGUMENT, { SET_ENCODER(self_attention.output_width, 11) } },
+    { "MHA_LAYER_MERGED_OUTPUT",
+      MHA_UNSUPPORTED,
+      { SET_ENCODER(self_attention.flags, MHA_LAYER_MERGED_OUTPUT) } },
+    { "feed_forward", MHA_INVALID_ARGUMENT, { SET_ENCODER(feed_forward.hidden_width, 0) } },
+    { "rows", MHA_INVALID_ARGUMENT, { SET_ENCODER(feed_forward.rows, 9) } },
+    { "width", MHA_INVALID_ARGUMENT, { SET_ENCODER(feed_forward.width, 9) } },
+    { "output_width", MHA_INVALID_ARGUMENT, { SET_ENCODER(feed_forward.output_width, 9) } },
+    { "feed_forward_place", MHA_INVALID_ARGUMENT, { SET_ENCODER(feed_forward_place, 3) } },
+    { "feed_forward_place", MHA_INVALID_ARGUMENT, { SET_ENCODER(feed_forward_place, -1) } },
+    { "norm_place", MHA_INVALID_ARGUMENT, { SET_ENCODER(norm_place, 2) } },
+    { "norm_place", MHA_INVALID_ARGUMENT, { SET_ENCODER(norm_place, -1) } },
+    { "uses", MHA_INVALID_ARGUMENT, { SET_ENCODER(norm.uses, MHA_NORM_SUM) } },
+    { "kind", MHA_INVALID_ARGUMENT, { SET_ENCODER(norm.kind, 2) } },
+    { "rows", MHA_INVALID_ARGUMENT, { SET_ENCODER(norm.rows, 3) } },
+    { "float32", MHA_UNSUPPORTED, { SET_ENCODER(norm.type, MHA_FLOAT16) } },
+    { "float32", MHA_UNSUPPORTED, { SET_ENCODER(norm.weight_type, MHA_BFLOAT16) } },
+    { "its own lengths",
+      MHA_OK,
+      { SET_ENCODER(self_attention.attention.key_len, 5), SET_ENCODER(feed_forward.rows, 10) } },
+    { "networks around", MHA_OK, { SET_ENCODER(feed_forward_place, MHA_FFN_AROUND) } },
+    { "no batch", MHA_OK, { SET_ENCODER(self_attention.attention.batch, 0) } },
+    { "a cache",
+      MHA_OK,
+      { SET_ENCODER(self_attention.attention.uses, CACHE),
+        SET_ENCODER(self_attention.attention.key_len, 9) } },
+};
+
+#define SET_DECODER(field, value) SET_IN(mha_decoder_desc, field, value)
+
+static const create_row decoder_rows[] = {
+    { "self_attention", MHA_INVALID_ARGUMENT, { SET_DECODER(self_attention.attention.heads, 0) } },
+    { "cross_attention",
+      MHA_INVALID_ARGUMENT,
+      { SET_DECODER(cross_attention.attention.heads, 0) } },
+    { "batch", MHA_INVALID_ARGUMENT, { SET_DECODER(cross_attention.attention.batch, 3) } },
+    { "query_len", MHA_INVALID_ARGUMENT, { SET_DECODER(cross_attention.attention.query_len, 4) } },
+    { "query_width", MHA_INVALID_ARGUMENT, { SET_DECODER(cross_attention.query_width, 8) } },
+    { "value_width", MHA_INVALID_ARGUMENT, { SET_DECODER(cross_attention.value_width, 8) } },
+    { "MHA_USES_APPEND",
+      MHA_UNSUPPORTED,
+      { SET_DECODER(cross_attention.attention.uses, MHA_USES_APPEND) } },
+    { "no memory", MHA_OK, { SET_DECODER(cross_attention.attention.key_len, 0) } },
+};
+
+Test(errors, encoder_and_decoder_create)
+{
+    TRY_ROWS(&encoder_kind, encoder_rows);
+    TRY_ROWS(&decoder_kind, decoder_rows);
+}
+
 Test(errors, create_without)
 {
-    const kind *const kinds[] = { &attention_kind, &softmax_kind,    &layer_kind,
-                                  &gemm_kind,      &heads_kind,      &rotary_kind,
-                                  &norm_kind,      &activation_kind, &ffn_kind };
+    const kind *const kinds[] = { &attention_kind, &softmax_kind, &layer_kind,  &gemm_kind,
+                                  &heads_kind,     &rotary_kind,  &norm_kind,   &activation_kind,
+                                  &ffn_kind,       &encoder_kind, &decoder_kind };
     device d;
     device_open(&d);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {

@@ -169,6 +169,10 @@ Test(errors, no_object)
     EXPECT_REFUSED(mha_rotary_enqueue(NULL, &(mha_rotary_args){ 0 }, &call));
     EXPECT_REFUSED(mha_norm_enqueue(NULL, &(mha_norm_args){ 0 }, &call));
     EXPECT_REFUSED(mha_activation_enqueue(NULL, &(mha_activation_args){ 0 }, &call));
+    EXPECT_REFUSED(mha_encoder_load(NULL, &(mha_encoder_weights){ 0 }, &call));
+    EXPECT_REFUSED(mha_encoder_enqueue(NULL, &(mha_encoder_args){ 0 }, &call));
+    EXPECT_REFUSED(mha_decoder_load(NULL, &(mha_decoder_weights){ 0 }, &call));
+    EXPECT_REFUSED(mha_decoder_enqueue(NULL, &(mha_decoder_args){ 0 }, &call));
     EXPECT_REFUSED(mha_ffn_load(NULL, &(mha_ffn_weights){ 0 }, &call));
     EXPECT_REFUSED(mha_ffn_enqueue(NULL, &(mha_ffn_args){ 0 }, &call));
     const mha_host_args host = { 0 };

@@ -19,9 +19,9 @@ typedef struct results {
 
 typedef struct trial {
     world w;
-    results attention, layer, rotary, norm, activation; /* right ones */
-    world_cache cache;                                  /* likewise */
-    long queued;                                        /* kernels, before the call failed */
+    results attention, layer, rotary, norm, activation, decoder; /* right ones */
+    world_cache cache;                                           /* likewise */
+    long queued; /* kernels, before the call failed */
     /* What a deed makes, and releases. */
     mha_context *context;
     mha_attention *made_attention, *made_cache;
@@ -31,6 +31,8 @@ typedef struct trial {
     mha_rotary *made_rotary;
     mha_norm *made_norm;
     mha_activation *made_activation;
+    mha_encoder *made_encoder;
+    mha_decoder *made_decoder;
     mha_gemm *gemm;
 } trial;
 
@@ -69,6 +71,12 @@ static mha_status create_all(trial *t)
         status = mha_norm_create(&t->made_norm, t->context, &w->norm_desc);
     if (!status)
         status = mha_activation_create(&t->made_activation, t->context, &w->activation_desc);
+    mha_encoder_desc encoder_desc = { .self_attention = w->decoder_desc.self_attention,
+                                      .feed_forward = w->decoder_desc.feed_forward };
+    if (!status)
+        status = mha_encoder_create(&t->made_encoder, t->context, &encoder_desc);
+    if (!status)
+        status = mha_decoder_create(&t->made_decoder, t->context, &w->decoder_desc);
     if (!status)
         status = mha_gemm_create(&t->gemm, t->context,
                                  &(mha_gemm_desc){ .m = 2, .n = 3, .k = 4, .by = by });
@@ -79,6 +87,8 @@ static void destroy_all(trial *t, mha_status status, const char *name)
 {
     cr_expect(!status || !t->gemm, "%s: an object after a failed create", name);
     mha_gemm_destroy(&t->gemm);
+    mha_decoder_destroy(&t->made_decoder);
+    mha_encoder_destroy(&t->made_encoder);
     mha_activation_destroy(&t->made_activation);
     mha_norm_destroy(&t->made_norm);
     mha_rotary_destroy(&t->made_rotary);
@@ -147,6 +157,11 @@ static mha_status activate(world *w, const mha_call *call)
     return mha_activation_enqueue(w->activation, &w->activation_args, call);
 }
 
+static mha_status decode(world *w, const mha_call *call)
+{
+    return mha_decoder_enqueue(w->decoder, &w->decoder_args, call);
+}
+
 static mha_status append(world *w, const mha_call *call)
 {
     return mha_attention_enqueue(w->cache, &w->cache_args, call);
@@ -175,6 +190,11 @@ static mha_status enqueue_norm(trial *t)
 static mha_status enqueue_activation(trial *t)
 {
     return enqueue(t, activate, t->w.activation_call);
+}
+
+static mha_status enqueue_decoder(trial *t)
+{
+    return enqueue(t, decode, t->w.decoder_call);
 }
 
 static mha_status enqueue_cache(trial *t)
@@ -277,6 +297,35 @@ static void activate_again(trial *t, mha_status status, const char *name)
     const mha_status again = world_activate(&t->w, got.out);
     cr_expect_eq(again, MHA_OK, "%s: the next good call: %s", name, mha_status_name(again));
     expect_right(name, &got, &t->activation);
+}
+
+static void decode_again(trial *t, mha_status status, const char *name)
+{
+    results got = { 0 };
+    if (status)
+        expect_claim(t, name, "output", &t->w.decoder_output, WORLD_OUTPUTS);
+    const mha_status again = world_decode(&t->w, got.out);
+    cr_expect_eq(again, MHA_OK, "%s: the next good call: %s", name, mha_status_name(again));
+    expect_right(name, &got, &t->decoder);
+}
+
+static mha_status load_decoder(trial *t)
+{
+    return world_load_decoder(&t->w);
+}
+
+/* As load_again. */
+static void load_decoder_again(trial *t, mha_status status, const char *name)
+{
+    results got = { 0 };
+    const mha_status before = world_decode(&t->w, got.out);
+    cr_expect(!before || (before == MHA_NOT_LOADED && status && t->queued),
+              "%s: the weights are gone, and no copy was queued: %s", name,
+              mha_status_name(before));
+    if (!before)
+        expect_right(name, &got, &t->decoder);
+    cr_expect_eq(world_load_decoder(&t->w), MHA_OK, "%s: the next load", name);
+    decode_again(t, MHA_OK, name);
 }
 
 /* The caches are written before the output. */
@@ -441,6 +490,8 @@ static void fail_all(const deed *what, mha_gemm_by by)
     cr_assert_eq(world_rotate(&t.w, t.rotary.out), MHA_OK);
     cr_assert_eq(world_normalise(&t.w, t.norm.out), MHA_OK);
     cr_assert_eq(world_activate(&t.w, t.activation.out), MHA_OK);
+    cr_assert_eq(world_load_decoder(&t.w), MHA_OK);
+    cr_assert_eq(world_decode(&t.w, t.decoder.out), MHA_OK);
     cr_assert_eq(world_append(&t.w, &t.cache), MHA_OK);
     long hits = 0;
     for (size_t i = 0; layer_function(i); i++) {
@@ -470,6 +521,8 @@ static const deed deeds[] = {
     { "rotary", enqueue_rotary, rotate_again, false },
     { "norm", enqueue_norm, normalise_again, false },
     { "activation", enqueue_activation, activate_again, false },
+    { "decoder", enqueue_decoder, decode_again, false },
+    { "decoder's load", load_decoder, load_decoder_again, false },
     { "cache", enqueue_cache, append_again, false },
 };
 

@@ -43,12 +43,13 @@ Test(lifecycle, destroy_takes_null_and_twice)
         mha_rotary_destroy(&rotary);
         mha_norm_destroy(&w.norm);
         mha_activation_destroy(&w.activation);
+        mha_decoder_destroy(&w.decoder);
         mha_attention_destroy(&w.attention);
         mha_attention_destroy(&w.cache);
         mha_layer_destroy(&w.layer);
         mha_context_destroy(&context);
         cr_expect(!softmax && !heads && !gemm && !rotary && !w.norm && !w.activation &&
-                  !w.attention && !w.cache && !w.layer && !context);
+                  !w.decoder && !w.attention && !w.cache && !w.layer && !context);
     }
     mha_softmax_destroy(NULL);
     mha_heads_destroy(NULL);
@@ -56,6 +57,9 @@ Test(lifecycle, destroy_takes_null_and_twice)
     mha_rotary_destroy(NULL);
     mha_norm_destroy(NULL);
     mha_activation_destroy(NULL);
+    mha_ffn_destroy(NULL);
+    mha_encoder_destroy(NULL);
+    mha_decoder_destroy(NULL);
     mha_attention_destroy(NULL);
     mha_layer_destroy(NULL);
     mha_context_destroy(NULL);
@@ -223,6 +227,7 @@ static void destroy_while_running(mha_gemm_by by, running kind)
     mha_rotary_destroy(&w.rotary);
     mha_norm_destroy(&w.norm);
     mha_activation_destroy(&w.activation);
+    mha_decoder_destroy(&w.decoder);
     /* The world needs its cl_context until it is closed. */
     clRetainContext(w.d.cl);
     mha_context_destroy(&w.d.context);

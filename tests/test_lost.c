@@ -34,6 +34,8 @@ static void expect_lost(world *w, const char *name)
     mha_rotary *rotary = NULL;
     mha_norm *norm = NULL;
     mha_activation *activation = NULL;
+    mha_ffn *ffn = NULL;
+    mha_decoder *decoder = NULL;
     cl_event event = (cl_event)w;
     mha_call call = w->call;
     call.event = &event;
@@ -58,6 +60,10 @@ static void expect_lost(world *w, const char *name)
         { "activation_create", mha_activation_create(&activation, context, &w->activation_desc) },
         { "activation_enqueue",
           mha_activation_enqueue(w->activation, &w->activation_args, &w->activation_call) },
+        { "ffn_create", mha_ffn_create(&ffn, context, &w->decoder_desc.feed_forward) },
+        { "decoder_create", mha_decoder_create(&decoder, context, &w->decoder_desc) },
+        { "decoder_load", mha_decoder_load(w->decoder, &w->decoder_weights, &w->load_call) },
+        { "decoder_enqueue", mha_decoder_enqueue(w->decoder, &w->decoder_args, &w->decoder_call) },
         { "attention_enqueue with a cache",
           mha_attention_enqueue(w->cache, &w->cache_args, &w->cache_call) },
         { "rotary_enqueue", mha_rotary_enqueue(w->rotary, &w->rotary_args, &w->rotary_call) },
@@ -73,6 +79,8 @@ static void expect_lost(world *w, const char *name)
     mha_rotary_destroy(&rotary);
     mha_norm_destroy(&norm);
     mha_activation_destroy(&activation);
+    mha_ffn_destroy(&ffn);
+    mha_decoder_destroy(&decoder);
     cr_expect(!event, "%s: the event is not NULL", name);
     cr_expect(strstr(w->d.sentence, "lost"), "%s: %s", name, w->d.sentence);
 }

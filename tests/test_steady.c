@@ -83,7 +83,8 @@ enum {
     CACHE_KERNELS = 5
 };
 
-static void try_steady(mha_gemm_by by, exceptions of_attention, exceptions of_layer)
+static void try_steady(mha_gemm_by by, exceptions of_attention, exceptions of_layer,
+                       exceptions of_decoder)
 {
     static world w;
     static world_cache got_cache;
@@ -95,6 +96,8 @@ static void try_steady(mha_gemm_by by, exceptions of_attention, exceptions of_la
     cr_assert_eq(world_rotate(&w, got.out), MHA_OK);
     cr_assert_eq(world_normalise(&w, got.out), MHA_OK);
     cr_assert_eq(world_activate(&w, got.out), MHA_OK);
+    cr_assert_eq(world_load_decoder(&w), MHA_OK);
+    cr_assert_eq(world_decode(&w, got.out), MHA_OK);
     cr_assert_eq(world_append(&w, &got_cache), MHA_OK);
     expect_stages(&w);
     const long before = layer_live(NULL);
@@ -120,6 +123,12 @@ static void try_steady(mha_gemm_by by, exceptions of_attention, exceptions of_la
     expect_steady("activation", (exceptions){ 0, 0 });
     cr_expect_eq(layer_count("clEnqueueNDRangeKernel"), 1);
     layer_reset();
+    cr_expect_eq(mha_decoder_enqueue(w.decoder, &w.decoder_args, &w.decoder_call), MHA_OK);
+    expect_steady("decoder", of_decoder);
+    layer_reset();
+    cr_expect_eq(mha_decoder_load(w.decoder, &w.decoder_weights, &w.load_call), MHA_OK);
+    expect_steady("decoder's load", (exceptions){ 0, 0 });
+    layer_reset();
     cr_expect_eq(mha_attention_enqueue(w.cache, &w.cache_args, &w.cache_call), MHA_OK);
     expect_steady("cache", (exceptions){ 0, 0 });
     cr_expect_eq(layer_count("clEnqueueNDRangeKernel"), CACHE_KERNELS);
@@ -130,13 +139,13 @@ static void try_steady(mha_gemm_by by, exceptions of_attention, exceptions of_la
 
 Test(lifecycle, steady_state)
 {
-    try_steady(MHA_GEMM_KERNEL, (exceptions){ 0, 0 }, (exceptions){ 0, 0 });
+    try_steady(MHA_GEMM_KERNEL, (exceptions){ 0, 0 }, (exceptions){ 0, 0 }, (exceptions){ 0, 0 });
 }
 
-/* Two products, and six with the projections. */
+/* Two products, six with the projections; twelve projections of a decoder layer. */
 Test(lifecycle, steady_state_with_clblast)
 {
-    try_steady(MHA_GEMM_CLBLAST, (exceptions){ 2, 0 }, (exceptions){ 6, 0 });
+    try_steady(MHA_GEMM_CLBLAST, (exceptions){ 2, 0 }, (exceptions){ 6, 0 }, (exceptions){ 12, 0 });
 }
 
 /* A self-attention of one buffer for all inputs. */

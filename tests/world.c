@@ -1,5 +1,5 @@
-/* A small attention, layer, rotary embedding, norm and activation on a device, and an attention
- * with a cache, with all the memory that their calls need. */
+/* A small attention, layer, rotary embedding, norm, activation and decoder layer on a device, and
+ * an attention with a cache, with all the memory that their calls need. */
 #include "world.h"
 
 #include "fill.h"
@@ -164,6 +164,52 @@ static void place_norm_and_activation(world *w)
     };
 }
 
+static void describe_decoder(world *w, mha_gemm_by by)
+{
+    mha_layer_desc layer = w->layer_desc;
+    layer.attention.path = MHA_PATH_STREAMING;
+    layer.attention.uses = 0;
+    layer.attention.key_len = 0;
+    w->decoder_desc = (mha_decoder_desc){
+        .self_attention = layer,
+        .cross_attention = layer,
+        .feed_forward = { .hidden_width = WORLD_WIDTH,
+                          .activation = MHA_ACTIVATION_RELU,
+                          .flags = MHA_FFN_BIAS_HIDDEN,
+                          .projection = by },
+        .feed_forward_place = MHA_FFN_AROUND,
+        .norm.uses = MHA_NORM_WEIGHT,
+        .norm_place = MHA_NORM_BEFORE,
+    };
+    w->decoder_desc.cross_attention.attention.key_len = WORLD_KEYS;
+    w->decoder_desc.cross_attention.attention.uses = MHA_USES_KEY_LENGTHS;
+}
+
+static void place_decoder(world *w)
+{
+    const mha_layer_weights *weights = &w->weights;
+    const mha_ffn_weights ffn = { .hidden = weights->query,
+                                  .output = weights->output,
+                                  .bias_hidden = weights->bias_query };
+    const mha_norm_weights norm = { .weight = weights->bias_output };
+    w->decoder_output =
+        device_output(&w->d, SHAPE(1, 1, WORLD_NORM_ROWS, WORLD_WIDTH), NULL, sizeof(float));
+    w->decoder_weights = (mha_decoder_weights){ .self_attention = *weights,
+                                                .cross_attention = *weights,
+                                                .feed_forward = ffn,
+                                                .feed_forward_before = ffn,
+                                                .norm_self_attention = norm,
+                                                .norm_cross_attention = norm,
+                                                .norm_feed_forward = norm,
+                                                .norm_feed_forward_before = norm };
+    w->decoder_args = (mha_decoder_args){
+        .input = w->norm_args.input,
+        .output = device_arg(&w->decoder_output),
+        .memory = w->layer_args.key,
+        .cross_attention.key_lengths.host = w->data.key_lengths,
+    };
+}
+
 static void place_cache(world *w)
 {
     const size_t b = WORLD_BATCH, h = WORLD_HEADS, n = WORLD_NEW, dim = WORLD_DIM;
@@ -194,9 +240,11 @@ void world_open(world *w, mha_gemm_by by)
     device_open(&w->d);
     describe(w, by);
     describe_cache(w);
+    describe_decoder(w, by);
     fill(&w->data);
     place(w);
     place_norm_and_activation(w);
+    place_decoder(w);
     place_cache(w);
     cr_assert_eq(mha_attention_create(&w->attention, w->d.context, &w->desc), MHA_OK, "%s",
                  w->d.sentence);
@@ -208,12 +256,15 @@ void world_open(world *w, mha_gemm_by by)
                  w->d.sentence);
     cr_assert_eq(mha_activation_create(&w->activation, w->d.context, &w->activation_desc), MHA_OK,
                  "%s", w->d.sentence);
+    cr_assert_eq(mha_decoder_create(&w->decoder, w->d.context, &w->decoder_desc), MHA_OK, "%s",
+                 w->d.sentence);
     cr_assert_eq(mha_attention_create(&w->cache, w->d.context, &w->cache_desc), MHA_OK, "%s",
                  w->d.sentence);
     w->cache_call = device_call(&w->d, mha_attention_workspace(w->cache));
     w->rotary_call = device_call(&w->d, mha_rotary_workspace(w->rotary));
     w->call = device_call(&w->d, mha_attention_workspace(w->attention));
     w->layer_call = device_call(&w->d, mha_layer_workspace(w->layer));
+    w->decoder_call = device_call(&w->d, mha_decoder_workspace(w->decoder));
     w->load_call = (mha_call){ .queue = w->d.queue };
     w->norm_call = w->activation_call = w->load_call;
 }
@@ -225,6 +276,7 @@ void world_close(world *w)
     mha_rotary_destroy(&w->rotary);
     mha_norm_destroy(&w->norm);
     mha_activation_destroy(&w->activation);
+    mha_decoder_destroy(&w->decoder);
     mha_attention_destroy(&w->cache);
     device_close(&w->d);
 }
@@ -244,6 +296,7 @@ void world_clear(world *w)
     device_write(&w->d, &w->norm_mean, nans);
     device_write(&w->d, &w->norm_inv_std, nans);
     device_write(&w->d, &w->activation_output, nans);
+    device_write(&w->d, &w->decoder_output, nans);
     device_write(&w->d, &w->cache_output, nans);
     device_write(&w->d, &w->cache_lse, nans);
     device_write(&w->d, &w->cache_key, w->data.cached_key);
@@ -285,6 +338,20 @@ mha_status world_activate(world *w, float *out)
         mha_activation_enqueue(w->activation, &w->activation_args, &w->activation_call);
     device_read(&w->d, &w->activation_output, out);
     device_expect_guards(&w->d, "activation");
+    return status;
+}
+
+mha_status world_load_decoder(world *w)
+{
+    return mha_decoder_load(w->decoder, &w->decoder_weights, &w->load_call);
+}
+
+mha_status world_decode(world *w, float *out)
+{
+    world_clear(w);
+    const mha_status status = mha_decoder_enqueue(w->decoder, &w->decoder_args, &w->decoder_call);
+    device_read(&w->d, &w->decoder_output, out);
+    device_expect_guards(&w->d, "decoder");
     return status;
 }
 

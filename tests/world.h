@@ -1,6 +1,6 @@
-/* A small attention, layer, rotary embedding, norm and activation on a device, and an attention
- * with a cache, with all the memory that their calls need: for tests of what happens around the
- * calls. */
+/* A small attention, layer, rotary embedding, norm, activation and decoder layer on a device, and
+ * an attention with a cache, with all the memory that their calls need: for tests of what happens
+ * around the calls. */
 #ifndef MHA_TESTS_WORLD_H
 #define MHA_TESTS_WORLD_H
 
@@ -67,6 +67,12 @@ typedef struct world {
     mha_activation *activation;
     device_tensor activation_output;
     mha_activation_args activation_args;
+    mha_decoder_desc decoder_desc; /* norms before, networks around; the keys are its memory */
+    mha_decoder *decoder;          /* not loaded */
+    device_tensor decoder_output;
+    mha_decoder_weights decoder_weights;
+    mha_decoder_args decoder_args;
+    mha_call decoder_call;
     mha_attention_desc cache_desc;
     mha_attention *cache; /* decodes after appending, rotates, merges; positions in host memory */
     device_tensor cache_key, cache_value, cache_output, cache_lse;
@@ -90,6 +96,8 @@ mha_status world_normalise(world *w, float *out);
 mha_status world_activate(world *w, float *out);
 mha_status world_load(world *w);
 mha_status world_run_layer(world *w, float *out, float *lse);
+mha_status world_load_decoder(world *w);
+mha_status world_decode(world *w, float *out);
 mha_status world_append(world *w, world_cache *got);
 /* NaN into all outputs, and the caches as they were. */
 void world_clear(world *w);
