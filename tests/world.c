@@ -167,7 +167,8 @@ static void place_norm_and_activation(world *w)
 static void describe_decoder(world *w, mha_gemm_by by)
 {
     mha_layer_desc layer = w->layer_desc;
-    layer.attention.path = MHA_PATH_STREAMING;
+    layer.attention.path =
+        MHA_PATH_DEFAULT; /* one that is asked for may not fit a device without facts */
     layer.attention.uses = 0;
     layer.attention.key_len = 0;
     w->decoder_desc = (mha_decoder_desc){
