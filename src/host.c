@@ -302,8 +302,8 @@ static mha_status check_call(const mha_context *context, const char *who,
             who, *query_len, *key_len, desc->query_len, desc->key_len);
     if (desc->uses & MHA_USES_APPEND)
         return mha_log_fail(&context->log, MHA_UNSUPPORTED,
-                            "%s: MHA_USES_APPEND keeps a cache on the device, so it goes with the "
-                            "enqueue calls",
+                            "%s: MHA_USES_APPEND keeps a cache on the device, so it goes with "
+                            "mha_attention_enqueue or mha_layer_enqueue",
                             who);
     return refuse_unasked(context, who, desc, args);
 }

@@ -19,7 +19,7 @@ static void keep(void *data, mha_log_level level, const char *text)
     log->errors += level == MHA_LOG_ERROR;
 }
 
-/* The line of cl/softmax.cl that first uses GROUP, counted in the file as it is in the tree. */
+/* The first line of a file of cl/ with this word, counted in the file as it is in the tree. */
 static int line_of(const char *name, const char *word)
 {
     char path[4096];
@@ -64,7 +64,7 @@ Test(build, log_names_file_and_line)
               "-DGROUP=nonsense -DUSES_BIAS=0 -DUSES_MASK=0 -DUSES_SOFTCAP=0 -DUSES_CAUSAL=0 "
               "-DUSES_WINDOW_LEFT=0 -DUSES_WINDOW_RIGHT=0 -DDIAGONAL=0 -DUSES_RING=0 "
               "-DUSES_DROPOUT=0 -DUSES_ALIBI=0 -DBIAS_TYPE=1 -DSHOWS=0 -DSHOWN_TYPE=1",
-              "softmax_rows", "softmax.cl", "step = GROUP");
+              "softmax_rows", "softmax.cl", "j += GROUP");
 }
 
 /* An error in a pasted header is the header's, and what follows the paste keeps its own lines. */
