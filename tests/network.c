@@ -16,7 +16,7 @@ const config network_shape = { .hidden_size = NETWORK_WIDTH,
                                .max_positions = NETWORK_PLACES,
                                .token_types = NETWORK_TYPES,
                                .layer_norm_eps = 1e-3f,
-                               .activation = CONFIG_GELU,
+                               .activation = MHA_ACTIVATION_GELU,
                                .max_tokens = NETWORK_PLACES };
 
 const char network_config_json[] =

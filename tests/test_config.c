@@ -34,7 +34,7 @@ Test(config, defaults)
     cr_assert_eq(out.max_positions, 64);
     cr_assert_eq(out.token_types, 2);
     cr_assert_eq(out.layer_norm_eps, 1e-12f);
-    cr_assert_eq(out.activation, CONFIG_GELU);
+    cr_assert_eq(out.activation, MHA_ACTIVATION_GELU);
     cr_assert_eq(out.pad_token, 0);
     cr_assert(out.words.lower_case && out.words.strip_accents && out.words.separate_chinese);
     cr_assert_eq(out.max_tokens, 64);
@@ -54,7 +54,7 @@ Test(config, all_that_is_said)
     cr_assert(read_folder(text, &out, error, sizeof error), "%s", error);
     cr_assert_eq(out.token_types, 1);
     cr_assert_eq(out.layer_norm_eps, 1e-5f);
-    cr_assert_eq(out.activation, CONFIG_SILU);
+    cr_assert_eq(out.activation, MHA_ACTIVATION_SILU);
     cr_assert_eq(out.pad_token, 49);
     cr_assert(!out.words.lower_case && !out.words.strip_accents && !out.words.separate_chinese);
     cr_assert_eq(out.max_tokens, 32);
@@ -78,13 +78,13 @@ Test(config, activations)
 {
     static const struct {
         const char *name;
-        config_activation activation;
+        mha_activation_kind activation;
     } names[] = {
-        { "gelu", CONFIG_GELU },
-        { "gelu_new", CONFIG_GELU_TANH },
-        { "gelu_pytorch_tanh", CONFIG_GELU_TANH },
-        { "relu", CONFIG_RELU },
-        { "swish", CONFIG_SILU },
+        { "gelu", MHA_ACTIVATION_GELU },
+        { "gelu_new", MHA_ACTIVATION_GELU_TANH },
+        { "gelu_pytorch_tanh", MHA_ACTIVATION_GELU_TANH },
+        { "relu", MHA_ACTIVATION_RELU },
+        { "swish", MHA_ACTIVATION_SILU },
     };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         config out;

@@ -112,15 +112,15 @@ static void require(reader *self, const char *key, const char *fallback, const c
         fail(self, "its %s is \"%.60s\", and only \"%s\" is known", key, value, wanted);
 }
 
-static config_activation read_activation(reader *self)
+static mha_activation_kind read_activation(reader *self)
 {
     static const struct {
         const char *name;
-        config_activation activation;
+        mha_activation_kind activation;
     } names[] = {
-        { "gelu", CONFIG_GELU }, { "gelu_new", CONFIG_GELU_TANH },
-        { "relu", CONFIG_RELU }, { "gelu_pytorch_tanh", CONFIG_GELU_TANH },
-        { "silu", CONFIG_SILU }, { "swish", CONFIG_SILU },
+        { "gelu", MHA_ACTIVATION_GELU }, { "gelu_new", MHA_ACTIVATION_GELU_TANH },
+        { "relu", MHA_ACTIVATION_RELU }, { "gelu_pytorch_tanh", MHA_ACTIVATION_GELU_TANH },
+        { "silu", MHA_ACTIVATION_SILU }, { "swish", MHA_ACTIVATION_SILU },
     };
     const char *const value = read_string(self, "hidden_act", "gelu");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -129,7 +129,7 @@ static config_activation read_activation(reader *self)
     fail(self,
          "its hidden_act is \"%.60s\", none of gelu, gelu_new, gelu_pytorch_tanh, relu and silu",
          value);
-    return CONFIG_GELU;
+    return MHA_ACTIVATION_GELU;
 }
 
 static float read_eps(reader *self)

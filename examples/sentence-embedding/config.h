@@ -4,19 +4,14 @@
 
 #include "words.h"
 
-typedef enum config_activation {
-    CONFIG_GELU,      /* by the error function */
-    CONFIG_GELU_TANH, /* by its approximation with tanh */
-    CONFIG_RELU,
-    CONFIG_SILU
-} config_activation;
+#include <mha.h>
 
 typedef struct config {
     /* config.json, all sizes at least 1; heads divides hidden_size */
     size_t hidden_size, heads, layers, intermediate_size;
     size_t vocabulary_size, max_positions, token_types;
     float layer_norm_eps;
-    config_activation activation;
+    mha_activation_kind activation;
     int32_t pad_token; /* below vocabulary_size */
     /* tokenizer_config.json, or lower case without accents where the file is not there */
     words_options words;

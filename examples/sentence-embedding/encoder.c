@@ -1,13 +1,11 @@
 /* The layers of a BERT on a device. */
 #include "encoder.h"
 
-#include "rows.h"
-
 #include <stdlib.h>
 
-static size_t max_rows(const encoder *self)
+static size_t row_bytes(const encoder *self, size_t sequences, size_t length)
 {
-    return self->batch * self->shape->max_tokens;
+    return sequences * length * self->shape->hidden_size * sizeof(float);
 }
 
 static cl_mem make_buffer(const encoder *self, size_t bytes, const void *data, mha_status *status)
@@ -23,68 +21,6 @@ static cl_mem make_buffer(const encoder *self, size_t bytes, const void *data, m
     return buffer;
 }
 
-static mha_layer_desc describe_attention(const encoder *self, uint64_t uses)
-{
-    return (mha_layer_desc){ .attention = { .batch = self->batch,
-                                            .heads = self->shape->heads,
-                                            .query_len = self->shape->max_tokens,
-                                            .key_len = self->shape->max_tokens,
-                                            .uses = MHA_USES_KEY_LENGTHS | uses,
-                                            .path = self->choice.path,
-                                            .tiling = self->choice.tiling,
-                                            .gemm = self->choice.gemm },
-                             .projection = self->choice.gemm,
-                             .model_width = self->shape->hidden_size,
-                             .flags = MHA_LAYER_BIAS_ALL | MHA_LAYER_OUT_IN };
-}
-
-/* One workspace serves all, since the queue runs one after the other. */
-static mha_status make_workspace(encoder *self)
-{
-    mha_layer *attention = NULL;
-    const mha_layer_desc desc = describe_attention(self, 0);
-    mha_status status = mha_layer_create(&attention, self->context, &desc);
-    if (status)
-        return status;
-    const size_t needs[] = { mha_layer_workspace(attention).bytes,
-                             mha_gemm_workspace(self->widen).bytes,
-                             mha_gemm_workspace(self->narrow).bytes };
-    size_t bytes = 1;
-    for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++)
-        bytes = needs[i] > bytes ? needs[i] : bytes;
-    mha_layer_destroy(&attention);
-    self->workspace = make_buffer(self, bytes, NULL, &status);
-    return status;
-}
-
-mha_status encoder_open(encoder *self, const config *shape, size_t batch,
-                        const encoder_choice *choice, mha_context *context, cl_command_queue queue)
-{
-    *self = (encoder){
-        .shape = shape, .batch = batch, .choice = *choice, .context = context, .queue = queue
-    };
-    const size_t rows = max_rows(self), hidden = shape->hidden_size,
-                 wide = shape->intermediate_size;
-    const unsigned flags = MHA_GEMM_TRANSPOSE_B | MHA_GEMM_BIAS;
-    const mha_gemm_by by = choice->gemm;
-    const mha_gemm_desc widen = { .m = rows, .n = wide, .k = hidden, .flags = flags, .by = by };
-    const mha_gemm_desc narrow = { .m = rows, .n = hidden, .k = wide, .flags = flags, .by = by };
-    mha_status status = mha_gemm_create(&self->widen, context, &widen);
-    if (!status)
-        status = mha_gemm_create(&self->narrow, context, &narrow);
-    if (!status)
-        status = make_workspace(self);
-    self->rows = make_buffer(self, rows * hidden * sizeof(float), NULL, &status);
-    self->added = make_buffer(self, rows * hidden * sizeof(float), NULL, &status);
-    self->wide = make_buffer(self, rows * wide * sizeof(float), NULL, &status);
-    self->host_rows = calloc(rows, hidden * sizeof(float));
-    self->host_added = calloc(rows, hidden * sizeof(float));
-    self->host_wide = calloc(rows, wide * sizeof(float));
-    if (!status && !(self->host_rows && self->host_added && self->host_wide))
-        status = MHA_OUT_OF_HOST_MEMORY;
-    return status;
-}
-
 static void release(cl_mem *buffer)
 {
     if (*buffer)
@@ -92,231 +28,224 @@ static void release(cl_mem *buffer)
     *buffer = NULL;
 }
 
-void encoder_close(encoder *self)
-{
-    free(self->host_wide);
-    free(self->host_added);
-    free(self->host_rows);
-    release(&self->workspace);
-    release(&self->wide);
-    release(&self->added);
-    release(&self->rows);
-    mha_gemm_destroy(&self->narrow);
-    mha_gemm_destroy(&self->widen);
-}
-
-/* Reads the tensors that the table names, all or none. */
+/* A tensor of the file, and where it goes. */
 typedef struct wanted {
-    float **values;
+    mha_tensor *place;
     const char *name;
     size_t rows, columns;
 } wanted;
 
-static mha_status read_all(const weights *from, long index, const wanted *table, size_t count,
-                           char *error, size_t error_size)
+/* Puts the tensors on the device, up to the first that is not as it should be. */
+static mha_status place_all(const encoder *self, long index, const wanted *table, size_t count,
+                            char *error, size_t error_size)
 {
-    bool good = true;
-    for (size_t i = 0; i < count; i++)
-        *table[i].values = NULL;
-    for (size_t i = 0; i < count && good; i++) {
-        *table[i].values = weights_read(from, index, table[i].name, table[i].rows, table[i].columns,
-                                        error, error_size);
-        good = *table[i].values;
+    mha_status status = MHA_OK;
+    for (const wanted *w = table; w < table + count && !status; w++) {
+        const size_t values = (w->rows ? w->rows : 1) * w->columns;
+        float *const read =
+            weights_read(self->from, index, w->name, w->rows, w->columns, error, error_size);
+        status = read ? MHA_OK : MHA_INVALID_ARGUMENT;
+        w->place->buffer = make_buffer(self, values * sizeof *read, read, &status);
+        free(read);
     }
-    for (size_t i = 0; i < count && !good; i++) {
-        free(*table[i].values);
-        *table[i].values = NULL;
-    }
-    return good ? MHA_OK : MHA_INVALID_ARGUMENT;
-}
-
-static mha_status load_attention(const encoder *self, mha_layer **attention, uint64_t uses,
-                                 const weights *from, long index, char *error, size_t error_size)
-{
-    const size_t width = self->shape->hidden_size;
-    float *values[8];
-    const wanted table[] = {
-        { &values[0], "attention.self.query.weight", width, width },
-        { &values[1], "attention.self.key.weight", width, width },
-        { &values[2], "attention.self.value.weight", width, width },
-        { &values[3], "attention.output.dense.weight", width, width },
-        { &values[4], "attention.self.query.bias", 0, width },
-        { &values[5], "attention.self.key.bias", 0, width },
-        { &values[6], "attention.self.value.bias", 0, width },
-        { &values[7], "attention.output.dense.bias", 0, width },
-    };
-    mha_status status = read_all(from, index, table, 8, error, error_size);
-    const mha_layer_desc desc = describe_attention(self, uses);
-    if (!status)
-        status = mha_layer_create(attention, self->context, &desc);
-    const mha_layer_host_weights loaded = { .query.data = values[0],
-                                            .key.data = values[1],
-                                            .value.data = values[2],
-                                            .output.data = values[3],
-                                            .bias_query = values[4],
-                                            .bias_key = values[5],
-                                            .bias_value = values[6],
-                                            .bias_output = values[7] };
-    if (!status)
-        status = mha_layer_load_host(*attention, &loaded);
-    for (size_t i = 0; i < 8; i++)
-        free(values[i]);
     return status;
 }
 
-static mha_status load_feed_forward(const encoder *self, encoder_layer *layer, const weights *from,
-                                    long index, char *error, size_t error_size)
+static mha_status load_layer(const encoder *self, mha_encoder *layer, size_t index, char *error,
+                             size_t error_size)
 {
+    enum {
+        COUNT = 16
+    };
     const size_t hidden = self->shape->hidden_size, wide = self->shape->intermediate_size;
-    float *values[4];
+    mha_encoder_weights w = { 0 };
+    mha_layer_weights *const attention = &w.self_attention;
+    const wanted table[COUNT] = {
+        { &attention->query, "attention.self.query.weight", hidden, hidden },
+        { &attention->key, "attention.self.key.weight", hidden, hidden },
+        { &attention->value, "attention.self.value.weight", hidden, hidden },
+        { &attention->output, "attention.output.dense.weight", hidden, hidden },
+        { &attention->bias_query, "attention.self.query.bias", 0, hidden },
+        { &attention->bias_key, "attention.self.key.bias", 0, hidden },
+        { &attention->bias_value, "attention.self.value.bias", 0, hidden },
+        { &attention->bias_output, "attention.output.dense.bias", 0, hidden },
+        { &w.norm_self_attention.weight, "attention.output.LayerNorm.weight", 0, hidden },
+        { &w.norm_self_attention.bias, "attention.output.LayerNorm.bias", 0, hidden },
+        { &w.feed_forward.hidden, "intermediate.dense.weight", wide, hidden },
+        { &w.feed_forward.bias_hidden, "intermediate.dense.bias", 0, wide },
+        { &w.feed_forward.output, "output.dense.weight", hidden, wide },
+        { &w.feed_forward.bias_output, "output.dense.bias", 0, hidden },
+        { &w.norm_feed_forward.weight, "output.LayerNorm.weight", 0, hidden },
+        { &w.norm_feed_forward.bias, "output.LayerNorm.bias", 0, hidden },
+    };
+    mha_status status = place_all(self, (long)index, table, COUNT, error, error_size);
+    if (!status)
+        status = mha_encoder_load(layer, &w, &(mha_call){ .queue = self->queue });
+    for (size_t i = 0; i < COUNT; i++)
+        release(&table[i].place->buffer);
+    return status;
+}
+
+static mha_norm_desc describe_norm(const encoder *self)
+{
+    return (mha_norm_desc){ .uses = MHA_NORM_WEIGHT | MHA_NORM_BIAS,
+                            .epsilon = self->shape->layer_norm_eps,
+                            .tiling = self->choice.tiling };
+}
+
+static mha_status make_layer(const encoder *self, mha_encoder **layer, uint64_t uses, size_t index,
+                             char *error, size_t error_size)
+{
+    const config *const shape = self->shape;
+    const encoder_choice *const choice = &self->choice;
+    const mha_encoder_desc desc = {
+        .self_attention = { .attention = { .batch = self->batch,
+                                           .heads = shape->heads,
+                                           .query_len = shape->max_tokens,
+                                           .uses = MHA_USES_KEY_LENGTHS | uses,
+                                           .path = choice->path,
+                                           .tiling = choice->tiling,
+                                           .gemm = choice->gemm },
+                            .query_width = shape->hidden_size,
+                            .flags = MHA_LAYER_BIAS_ALL | MHA_LAYER_OUT_IN,
+                            .projection = choice->gemm },
+        .feed_forward = { .hidden_width = shape->intermediate_size,
+                          .activation = shape->activation,
+                          .flags = MHA_FFN_BIAS_HIDDEN | MHA_FFN_BIAS_OUTPUT | MHA_FFN_OUT_IN,
+                          .projection = choice->gemm,
+                          .tiling = choice->tiling },
+        .norm = describe_norm(self),
+        .norm_place = MHA_NORM_AFTER,
+    };
+    const mha_status status = mha_encoder_create(layer, self->context, &desc);
+    return status ? status : load_layer(self, *layer, index, error, error_size);
+}
+
+static mha_status make_norm(encoder *self, char *error, size_t error_size)
+{
+    const size_t width = self->shape->hidden_size;
     const wanted table[] = {
-        { &values[0], "intermediate.dense.weight", wide, hidden },
-        { &values[1], "intermediate.dense.bias", 0, wide },
-        { &values[2], "output.dense.weight", hidden, wide },
-        { &values[3], "output.dense.bias", 0, hidden },
+        { &self->norm_weights.weight, "embeddings.LayerNorm.weight", 0, width },
+        { &self->norm_weights.bias, "embeddings.LayerNorm.bias", 0, width },
     };
-    mha_status status = read_all(from, index, table, 4, error, error_size);
-    layer->widen = make_buffer(self, wide * hidden * sizeof(float), values[0], &status);
-    layer->widen_bias = make_buffer(self, wide * sizeof(float), values[1], &status);
-    layer->narrow = make_buffer(self, wide * hidden * sizeof(float), values[2], &status);
-    layer->narrow_bias = make_buffer(self, hidden * sizeof(float), values[3], &status);
-    for (size_t i = 0; i < 4; i++)
-        free(values[i]);
+    mha_norm_desc desc = describe_norm(self);
+    desc.rows = self->batch * self->shape->max_tokens;
+    desc.width = width;
+    const mha_status status = mha_norm_create(&self->norm, self->context, &desc);
+    return status ? status : place_all(self, -1, table, 2, error, error_size);
+}
+
+mha_status encoder_open(encoder *self, const config *shape, size_t batch,
+                        const encoder_choice *choice, mha_context *context, cl_command_queue queue,
+                        const weights *from, char *error, size_t error_size)
+{
+    *self = (encoder){ .shape = shape,
+                       .from = from,
+                       .batch = batch,
+                       .choice = *choice,
+                       .context = context,
+                       .queue = queue };
+    const size_t bytes = row_bytes(self, batch, shape->max_tokens);
+    self->layers = calloc(shape->layers, sizeof *self->layers);
+    self->host_rows = calloc(1, bytes);
+    self->lengths = calloc(batch, sizeof *self->lengths);
+    if (!self->layers || !self->host_rows || !self->lengths)
+        return MHA_OUT_OF_HOST_MEMORY;
+    mha_status status = make_norm(self, error, error_size);
+    for (size_t i = 0; i < shape->layers && !status; i++)
+        status = make_layer(self, &self->layers[i], 0, i, error, error_size);
+    for (size_t i = 0; i < 2; i++)
+        self->rows[i] = make_buffer(self, bytes, NULL, &status);
+    if (!status)
+        self->workspace =
+            make_buffer(self, mha_encoder_workspace(self->layers[0]).bytes, NULL, &status);
     return status;
 }
 
-mha_status encoder_load(const encoder *self, encoder_layer *layer, const weights *from, long index,
-                        char *error, size_t error_size)
+void encoder_close(encoder *self)
 {
-    const size_t width = self->shape->hidden_size;
-    const wanted norms[] = {
-        { &layer->attention_scale, "attention.output.LayerNorm.weight", 0, width },
-        { &layer->attention_shift, "attention.output.LayerNorm.bias", 0, width },
-        { &layer->output_scale, "output.LayerNorm.weight", 0, width },
-        { &layer->output_shift, "output.LayerNorm.bias", 0, width },
-    };
-    *layer = (encoder_layer){ 0 };
-    mha_status status = read_all(from, index, norms, 4, error, error_size);
+    release(&self->workspace);
+    for (size_t i = 0; i < 2; i++)
+        release(&self->rows[i]);
+    for (size_t i = 0; self->layers && i < self->shape->layers; i++)
+        mha_encoder_destroy(&self->layers[i]);
+    free(self->layers);
+    release(&self->norm_weights.bias.buffer);
+    release(&self->norm_weights.weight.buffer);
+    mha_norm_destroy(&self->norm);
+    free(self->lengths);
+    free(self->host_rows);
+    *self = (encoder){ 0 };
+}
+
+/* Layer `index`, or one like it: they read and write the two rows by turns. */
+static mha_status run_layer(const encoder *self, mha_encoder *layer, size_t index, size_t length,
+                            cl_mem workspace, cl_mem probs)
+{
+    const mha_encoder_args args = { .len = length,
+                                    .input.buffer = self->rows[index % 2],
+                                    .output.buffer = self->rows[(index + 1) % 2],
+                                    .self_attention = { .key_lengths.host = self->lengths,
+                                                        .probs.buffer = probs } };
+    return mha_encoder_enqueue(layer, &args,
+                               &(mha_call){ .queue = self->queue, .workspace = workspace });
+}
+
+/* From host_rows through the first `layers` layers to rows[layers % 2]. Nothing here blocks: what
+ * the host gives must stay until the queue is done. */
+static mha_status run_layers(const encoder *self, size_t length, size_t layers)
+{
+    const mha_tensor rows = { .buffer = self->rows[0] };
+    const mha_norm_args norm = { .rows = self->batch * length,
+                                 .input = rows,
+                                 .weight = self->norm_weights.weight,
+                                 .bias = self->norm_weights.bias,
+                                 .output = rows };
+    mha_status status = (mha_status)clEnqueueWriteBuffer(self->queue, rows.buffer, CL_FALSE, 0,
+                                                         row_bytes(self, self->batch, length),
+                                                         self->host_rows, 0, NULL, NULL);
     if (!status)
-        status = load_attention(self, &layer->attention, 0, from, index, error, error_size);
-    if (!status)
-        status = load_feed_forward(self, layer, from, index, error, error_size);
+        status = mha_norm_enqueue(self->norm, &norm, &(mha_call){ .queue = self->queue });
+    for (size_t i = 0; i < layers && !status; i++)
+        status = run_layer(self, self->layers[i], i, length, self->workspace, NULL);
     return status;
 }
 
-void encoder_unload(encoder_layer *layer)
+/* Ends a call: reads its result, or waits for what it had queued. */
+static mha_status finish(const encoder *self, mha_status status, cl_mem from, size_t offset,
+                         size_t bytes, float *to)
 {
-    free(layer->output_shift);
-    free(layer->output_scale);
-    free(layer->attention_shift);
-    free(layer->attention_scale);
-    release(&layer->narrow_bias);
-    release(&layer->narrow);
-    release(&layer->widen_bias);
-    release(&layer->widen);
-    mha_layer_destroy(&layer->attention);
-}
-
-static mha_status send(const encoder *self, cl_mem buffer, const float *values, size_t count)
-{
-    return (mha_status)clEnqueueWriteBuffer(self->queue, buffer, CL_TRUE, 0, count * sizeof *values,
-                                            values, 0, NULL, NULL);
-}
-
-static mha_status fetch(const encoder *self, cl_mem buffer, float *values, size_t count)
-{
-    return (mha_status)clEnqueueReadBuffer(self->queue, buffer, CL_TRUE, 0, count * sizeof *values,
-                                           values, 0, NULL, NULL);
-}
-
-static mha_status attend(const encoder *self, const encoder_layer *layer, size_t length,
-                         const int32_t *lengths)
-{
-    const mha_tensor rows = { .buffer = self->rows };
-    const mha_attention_args args = { .query_len = length,
-                                      .key_len = length,
-                                      .query = rows,
-                                      .key = rows,
-                                      .value = rows,
-                                      .output.buffer = self->added,
-                                      .key_lengths.host = lengths };
-    return mha_layer_enqueue(layer->attention, &args,
-                             &(mha_call){ .queue = self->queue, .workspace = self->workspace });
-}
-
-/* to[count][n] = from[count][k] weight^T + bias */
-static mha_status multiply(const encoder *self, mha_gemm *gemm, size_t count, cl_mem from,
-                           cl_mem weight, cl_mem bias, cl_mem to)
-{
-    const mha_gemm_args args = {
-        .m = count, .a.buffer = from, .b.buffer = weight, .c.buffer = to, .bias.buffer = bias
-    };
-    return mha_gemm_enqueue(gemm, &args,
-                            &(mha_call){ .queue = self->queue, .workspace = self->workspace });
-}
-
-/* rows := norm(rows + added), on the host; `added` comes from the device. */
-static mha_status add_and_normalize(encoder *self, size_t count, const float *scale,
-                                    const float *shift)
-{
-    const size_t width = self->shape->hidden_size;
-    const mha_status status = fetch(self, self->added, self->host_added, count * width);
-    for (size_t i = 0; i < count * width; i++)
-        self->host_rows[i] += self->host_added[i];
-    rows_normalize(self->host_rows, count, width, scale, shift, self->shape->layer_norm_eps);
+    if (!status)
+        status = (mha_status)clEnqueueReadBuffer(self->queue, from, CL_TRUE, offset, bytes, to, 0,
+                                                 NULL, NULL);
+    if (status)
+        clFinish(self->queue);
     return status;
 }
 
-static mha_status activate(encoder *self, size_t count)
+mha_status encoder_run(encoder *self, size_t count, size_t length)
 {
-    const size_t values = count * self->shape->intermediate_size;
-    mha_status status = fetch(self, self->wide, self->host_wide, values);
-    rows_activate(self->host_wide, values, self->shape->activation);
-    if (!status)
-        status = send(self, self->wide, self->host_wide, values);
-    return status;
+    const size_t layers = self->shape->layers;
+    const mha_status status = run_layers(self, length, layers);
+    return finish(self, status, self->rows[layers % 2], 0, row_bytes(self, count, length),
+                  self->host_rows);
 }
 
-mha_status encoder_run(encoder *self, const encoder_layer *layer, size_t length,
-                       const int32_t *lengths)
+mha_status encoder_probs(encoder *self, size_t layer, size_t head, size_t length, float *probs,
+                         char *error, size_t error_size)
 {
-    const size_t count = self->batch * length, values = count * self->shape->hidden_size;
-    mha_status status = send(self, self->rows, self->host_rows, values);
+    const size_t bytes = length * length * sizeof *probs;
+    mha_encoder *seen = NULL;
+    mha_status status = make_layer(self, &seen, MHA_USES_PROBS, layer, error, error_size);
+    cl_mem workspace = make_buffer(self, mha_encoder_workspace(seen).bytes, NULL, &status);
+    cl_mem all = make_buffer(self, self->batch * self->shape->heads * bytes, NULL, &status);
     if (!status)
-        status = attend(self, layer, length, lengths);
+        status = run_layers(self, length, layer);
     if (!status)
-        status = add_and_normalize(self, count, layer->attention_scale, layer->attention_shift);
-    if (!status)
-        status = send(self, self->rows, self->host_rows, values);
-    if (!status)
-        status = multiply(self, self->widen, count, self->rows, layer->widen, layer->widen_bias,
-                          self->wide);
-    if (!status)
-        status = activate(self, count);
-    if (!status)
-        status = multiply(self, self->narrow, count, self->wide, layer->narrow, layer->narrow_bias,
-                          self->added);
-    if (!status)
-        status = add_and_normalize(self, count, layer->output_scale, layer->output_shift);
-    return status;
-}
-
-mha_status encoder_probs(const encoder *self, const weights *from, long index, size_t length,
-                         const int32_t *lengths, float *probs, char *error, size_t error_size)
-{
-    mha_layer *attention = NULL;
-    mha_status status =
-        load_attention(self, &attention, MHA_USES_PROBS, from, index, error, error_size);
-    const mha_host_args args = { .query_len = length,
-                                 .key_len = length,
-                                 .query.data = self->host_rows,
-                                 .key.data = self->host_rows,
-                                 .value.data = self->host_rows,
-                                 .output.data = self->host_added,
-                                 .probs.data = probs,
-                                 .key_lengths = lengths };
-    if (!status)
-        status = mha_layer_run(attention, &args);
-    mha_layer_destroy(&attention);
+        status = run_layer(self, seen, layer, length, workspace, all);
+    status = finish(self, status, all, head * bytes, bytes, probs);
+    release(&all);
+    release(&workspace);
+    mha_encoder_destroy(&seen);
     return status;
 }

@@ -1,5 +1,5 @@
-/* One layer of a BERT: attention and feed-forward, each added to what came in and normalised. The
- * products run on the device; what each row does by itself, on the host. */
+/* The layers of a BERT on a device: the norm of the embeddings and a stack of encoder layers, with
+ * nothing of it on the host. */
 #ifndef ENCODER_H
 #define ENCODER_H
 
@@ -14,44 +14,40 @@ typedef struct encoder_choice {
     mha_gemm_by gemm; /* of all products */
 } encoder_choice;
 
-/* What the layers of a network share: made once, for at most `rows` rows. */
 typedef struct encoder {
     const config *shape;
+    const weights *from;
     size_t batch;
     encoder_choice choice;
     mha_context *context;
     cl_command_queue queue;
-    mha_gemm *widen, *narrow;
-    cl_mem rows, added, wide, workspace; /* [rows][hidden_size] twice, [rows][intermediate_size] */
-    float *host_rows, *host_added, *host_wide;
+    mha_norm *norm; /* of the embeddings */
+    mha_norm_weights norm_weights;
+    mha_encoder **layers; /* [shape->layers] */
+    /* Shared by the layers, since the queue runs one after the other: each reads one of the two
+     * [batch][max_tokens][hidden_size] and writes the other. */
+    cl_mem rows[2], workspace;
+    /* What a call takes, written by the caller: host_rows[batch][length][hidden_size] and
+     * lengths[batch]. */
+    float *host_rows;
+    int32_t *lengths;
 } encoder;
 
-typedef struct encoder_layer {
-    mha_layer *attention;
-    cl_mem widen, widen_bias, narrow, narrow_bias;
-    float *attention_scale, *attention_shift, *output_scale, *output_shift;
-} encoder_layer;
-
-/* On a context and a queue that outlive it. MHA_OK, or a status and the library's message; either
- * way the encoder may be closed. */
+/* For at most `batch` sequences, on what is given, which outlives it. MHA_OK, or a status and the
+ * library's message; either way the encoder may be closed. Where a tensor is not as it should be,
+ * `error` holds a sentence; other troubles leave it as it is. */
 mha_status encoder_open(encoder *self, const config *shape, size_t batch,
-                        const encoder_choice *choice, mha_context *context, cl_command_queue queue);
+                        const encoder_choice *choice, mha_context *context, cl_command_queue queue,
+                        const weights *from, char *error, size_t error_size);
 void encoder_close(encoder *self);
 
-/* Loads layer `index`; whatever comes of it, the layer may be unloaded. Where a tensor is not as it
- * should be, `error` holds a sentence; other troubles leave it as it is. */
-mha_status encoder_load(const encoder *self, encoder_layer *layer, const weights *from, long index,
-                        char *error, size_t error_size);
-void encoder_unload(encoder_layer *layer);
+/* Sums of embeddings in host_rows become what the last layer makes of them; of the first `count`
+ * sequences, the others are not read back. */
+mha_status encoder_run(encoder *self, size_t count, size_t length);
 
-/* host_rows[batch][length][hidden_size] through a layer; lengths[batch]. */
-mha_status encoder_run(encoder *self, const encoder_layer *layer, size_t length,
-                       const int32_t *lengths);
-
-/* The same for what the heads of a layer make of host_rows as its input:
- * probs[batch][heads][length][length]. The weights are loaded anew, since an attention that returns
- * its probs is another one. */
-mha_status encoder_probs(const encoder *self, const weights *from, long index, size_t length,
-                         const int32_t *lengths, float *probs, char *error, size_t error_size);
+/* What a head of a layer makes of the first sequence: probs[length][length]. The layer is loaded
+ * anew, since one that returns its probs is another one. */
+mha_status encoder_probs(encoder *self, size_t layer, size_t head, size_t length, float *probs,
+                         char *error, size_t error_size);
 
 #endif

@@ -1,4 +1,4 @@
-/* A BERT on a device: embeddings of tokens and places, the layers, the mean. */
+/* A BERT: embeddings of tokens and places from the host, the layers on a device, the mean. */
 #include "model.h"
 
 #include "encoder.h"
@@ -12,11 +12,10 @@ struct model {
     config shape;
     weights file;
     const safetensors_tensor *words; /* read row by row from the file */
-    float *positions, *types, *scale, *shift;
+    float *positions, *types;
     mha_context *context;
     cl_command_queue queue;
     encoder encoder;
-    encoder_layer *layers;
     char message[400]; /* the library's last one */
 };
 
@@ -67,13 +66,7 @@ static bool read_embeddings(model *self, char *error, size_t error_size)
     if (self->positions)
         self->types = weights_read(file, -1, "embeddings.token_type_embeddings.weight",
                                    shape->token_types, width, error, error_size);
-    if (self->types)
-        self->scale =
-            weights_read(file, -1, "embeddings.LayerNorm.weight", 0, width, error, error_size);
-    if (self->scale)
-        self->shift =
-            weights_read(file, -1, "embeddings.LayerNorm.bias", 0, width, error, error_size);
-    return self->shift;
+    return self->types;
 }
 
 /* The sentence for a status: the reader's, the library's, or what the status says. */
@@ -88,14 +81,10 @@ static bool load(model *self, const model_options *options, char *error, size_t 
 {
     const encoder_choice choice = { options->path, options->tiling, options->gemm };
     *error = '\0';
-    self->layers = calloc(self->shape.layers, sizeof *self->layers);
-    mha_status status = self->layers ? open_device(self, options->device) : MHA_OUT_OF_HOST_MEMORY;
+    mha_status status = open_device(self, options->device);
     if (!status)
         status = encoder_open(&self->encoder, &self->shape, options->batch, &choice, self->context,
-                              self->queue);
-    for (size_t i = 0; i < self->shape.layers && !status; i++)
-        status =
-            encoder_load(&self->encoder, &self->layers[i], &self->file, (long)i, error, error_size);
+                              self->queue, &self->file, error, error_size);
     return explain(self, status, error, error_size);
 }
 
@@ -119,22 +108,17 @@ void model_close(model *self)
 {
     if (!self)
         return;
-    for (size_t i = 0; self->layers && i < self->shape.layers; i++)
-        encoder_unload(&self->layers[i]);
-    free(self->layers);
     encoder_close(&self->encoder);
     if (self->queue)
         clReleaseCommandQueue(self->queue);
     mha_context_destroy(&self->context);
-    free(self->shift);
-    free(self->scale);
     free(self->types);
     free(self->positions);
     weights_close(&self->file);
     free(self);
 }
 
-/* A sequence's rows: its tokens', their places' and the first type's embeddings, normalised. */
+/* A sequence's rows: the sums of its tokens', their places' and the first type's embeddings. */
 static void embed_tokens(const model *self, const int32_t *ids, size_t length, float *rows)
 {
     const size_t width = self->shape.hidden_size;
@@ -144,35 +128,28 @@ static void embed_tokens(const model *self, const int32_t *ids, size_t length, f
         for (size_t j = 0; j < width; j++)
             row[j] += self->positions[i * width + j] + self->types[j];
     }
-    rows_normalize(rows, length, width, self->scale, self->shift, self->shape.layer_norm_eps);
 }
 
-/* Embeds the tokens and runs the first `layers` layers. What a smaller batch leaves free is of
- * length 0. */
-static mha_status run(model *self, const token_batch *batch, int32_t *lengths, size_t layers)
+/* Gives the encoder the sequences. What a smaller batch leaves free is of length 0. */
+static void give(model *self, const token_batch *batch)
 {
     const size_t values = batch->length * self->shape.hidden_size;
-    mha_status status = MHA_OK;
     float *const rows = self->encoder.host_rows;
     memset(rows, 0, self->encoder.batch * values * sizeof *rows);
+    memset(self->encoder.lengths, 0, self->encoder.batch * sizeof *self->encoder.lengths);
     for (size_t i = 0; i < batch->count; i++) {
         embed_tokens(self, batch->ids + i * batch->length, batch->length, rows + i * values);
-        lengths[i] = batch->lengths[i];
+        self->encoder.lengths[i] = batch->lengths[i];
     }
-    for (size_t i = 0; i < layers && !status; i++)
-        status = encoder_run(&self->encoder, &self->layers[i], batch->length, lengths);
-    return status;
 }
 
-/* Runs all layers, whose rows the encoder has then. */
+/* Runs all layers, whose rows are the encoder's host_rows then. */
 static bool run_all(model *self, const token_batch *batch, char *error, size_t error_size)
 {
-    int32_t *const lengths = calloc(self->encoder.batch, sizeof *lengths);
-    const mha_status status =
-        lengths ? run(self, batch, lengths, self->shape.layers) : MHA_OUT_OF_HOST_MEMORY;
-    free(lengths);
     *error = '\0';
-    return explain(self, status, error, error_size);
+    give(self, batch);
+    return explain(self, encoder_run(&self->encoder, batch->count, batch->length), error,
+                   error_size);
 }
 
 static bool embed(void *data, const token_batch *batch, float *embeddings, char *error,
@@ -206,25 +183,16 @@ embedder model_embedder(model *self)
 bool model_attention(model *self, const int32_t *ids, size_t length, size_t layer, size_t head,
                      float *probs, char *error, size_t error_size)
 {
-    const size_t batch = self->encoder.batch, heads = self->shape.heads;
+    const size_t heads = self->shape.heads;
     if (layer >= self->shape.layers || head >= heads) {
         snprintf(error, error_size, "layer %zu, head %zu: the model has %zu layers of %zu heads",
                  layer, head, self->shape.layers, heads);
         return false;
     }
     *error = '\0';
-    int32_t own = (int32_t)length;
-    const token_batch sequence = { 1, length, ids, &own };
-    int32_t *const lengths = calloc(batch, sizeof *lengths);
-    float *const all = calloc(batch * heads, length * length * sizeof *all);
-    mha_status status =
-        lengths && all ? run(self, &sequence, lengths, layer) : MHA_OUT_OF_HOST_MEMORY;
-    if (!status)
-        status = encoder_probs(&self->encoder, &self->file, (long)layer, length, lengths, all,
-                               error, error_size);
-    if (!status)
-        memcpy(probs, all + head * length * length, length * length * sizeof *probs);
-    free(all);
-    free(lengths);
+    const int32_t own = (int32_t)length;
+    give(self, &(token_batch){ 1, length, ids, &own });
+    const mha_status status =
+        encoder_probs(&self->encoder, layer, head, length, probs, error, error_size);
     return explain(self, status, error, error_size);
 }
