@@ -13,8 +13,8 @@
 /* Gives for each sequence its length, its token behind [CLS], and the length of its batch; notes
  * what it was asked for. */
 typedef struct stand_in {
-    size_t calls, largest, padding;
-    size_t fails_at; /* this call, counted from 1 */
+    size_t calls, first, padding; /* first: sequences of the first call, and of none are more */
+    size_t fails_at;              /* this call, counted from 1 */
 } stand_in;
 
 static bool embed(void *data, const token_batch *batch, float *embeddings, char *error,
@@ -25,8 +25,9 @@ static bool embed(void *data, const token_batch *batch, float *embeddings, char 
         snprintf(error, error_size, "the device is lost");
         return false;
     }
-    if (batch->count > self->largest)
-        self->largest = batch->count;
+    if (self->calls == 1)
+        self->first = batch->count;
+    cr_assert_leq(batch->count, self->first);
     for (size_t i = 0; i < batch->count; i++) {
         const int32_t *const ids = batch->ids + i * batch->length;
         const size_t length = (size_t)batch->lengths[i];
@@ -64,11 +65,36 @@ Test(batches, order_and_padding)
         cr_expect_eq(got[1], all.lengths[i] > 1 ? (float)i : 0, "sequence %d", i);
     }
     cr_assert_eq(network.calls, 16);
-    cr_assert_eq(network.largest, 32);
+    cr_assert_eq(network.first, 32);
     /* Sorted, a batch has at most a few lengths: about 5 in 100 places; unsorted, half of them. */
     cr_assert_lt(network.padding, 500);
     batches_clear(&all);
     cr_assert_eq(all.count, 0);
+    batches_free(&all);
+}
+
+/* As few batches as may be, all of one size but the last, which has what is left. */
+Test(batches, sizes)
+{
+    static const struct {
+        size_t count, calls, first;
+    } rows[] = { { 0, 0, 0 },   { 1, 1, 1 },   { 32, 1, 32 },
+                 { 33, 2, 17 }, { 65, 3, 22 }, { 512, 16, 32 } };
+    char error[100] = "";
+    batches all;
+    cr_assert(batches_create(&all, 32, 20, 3, 77));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        stand_in network = { 0 };
+        const embedder maker = { 3, &network, embed };
+        while (all.count < rows[i].count) {
+            *batches_next(&all) = (int32_t)all.count;
+            batches_add(&all, 1);
+        }
+        cr_assert(batches_embed(&all, &maker, error, sizeof error));
+        cr_expect_eq(network.calls, rows[i].calls, "%zu: %zu", rows[i].count, network.calls);
+        cr_expect_eq(network.first, rows[i].first, "%zu: %zu", rows[i].count, network.first);
+        batches_clear(&all);
+    }
     batches_free(&all);
 }
 

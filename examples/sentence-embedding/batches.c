@@ -92,10 +92,13 @@ static bool embed_batch(batches *self, const size_t *order, size_t count, const 
 
 bool batches_embed(batches *self, const embedder *maker, char *error, size_t error_size)
 {
+    /* As few batches as may be, all of one size: one of a few would cost as much as a full one. */
+    const size_t calls = (self->count + self->batch - 1) / self->batch;
+    const size_t most = calls ? (self->count + calls - 1) / calls : 0;
     sort_by_length(self);
-    for (size_t first = 0; first < self->count; first += self->batch) {
+    for (size_t first = 0; first < self->count; first += most) {
         const size_t left = self->count - first;
-        const size_t count = left < self->batch ? left : self->batch;
+        const size_t count = left < most ? left : most;
         if (!embed_batch(self, self->order + first, count, maker, error, error_size))
             return false;
     }

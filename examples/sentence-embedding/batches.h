@@ -31,7 +31,9 @@ int32_t *batches_next(const batches *self);
 /* Counts in the sequence that has been written there, of 1 to max_tokens ids. */
 void batches_add(batches *self, size_t length);
 
-/* Makes the vectors of all sequences collected. False: `error` holds the embedder's sentence. */
+/* Makes the vectors of all sequences collected, in batches of one size: no call has more sequences
+ * than the first, nor has one of a later batches_embed where this one's room was full. False:
+ * `error` holds the embedder's sentence. */
 bool batches_embed(batches *self, const embedder *maker, char *error, size_t error_size);
 
 /* Forgets the sequences and their vectors. */

@@ -27,20 +27,29 @@ static bool open_tokenizer(program *self)
     return self->tokenizer;
 }
 
-static bool open_model(program *self, size_t batch)
+static bool open_model(program *self, size_t batch, char *error, size_t error_size)
 {
     const model_options how = { .device = self->options.device, .batch = batch };
-    self->model =
-        model_open(self->options.folder, &self->config, &how, self->error, sizeof self->error);
+    self->model = model_open(self->options.folder, &self->config, &how, error, error_size);
     return self->model;
+}
+
+/* Opens the model for as many sentences as the first batch has, than which none is larger: a few
+ * cost what a few do, whatever --batch says. */
+static bool embed(void *data, const token_batch *batch, float *embeddings, char *error,
+                  size_t error_size)
+{
+    program *const self = data;
+    if (!self->model && !open_model(self, batch->count, error, error_size))
+        return false;
+    const embedder maker = model_embedder(self->model);
+    return maker.embed(maker.data, batch, embeddings, error, error_size);
 }
 
 static bool write_sentences(program *self)
 {
     const bool needs_model = self->options.format != OUTPUT_IDS;
-    if (needs_model && !open_model(self, self->options.batch))
-        return false;
-    const embedder maker = needs_model ? model_embedder(self->model) : (embedder){ 0 };
+    const embedder maker = { self->config.hidden_size, self, embed };
     const sentences work = { .tokenizer = self->tokenizer,
                              .maker = needs_model ? &maker : NULL,
                              .max_tokens = self->config.max_tokens,
@@ -93,7 +102,7 @@ static bool draw_first_sentence(program *self)
         snprintf(self->error, sizeof self->error, "%s",
                  ids ? "there is no sentence to draw" : "the host is out of memory");
     else
-        good = open_model(self, 1) && draw(self, ids, count);
+        good = open_model(self, 1, self->error, sizeof self->error) && draw(self, ids, count);
     free(line);
     free(ids);
     return good;
