@@ -8,6 +8,7 @@
 mha_status mha_bound_take_lengths(const mha_run *run, mha_bound *out, const char *who,
                                   const mha_attention_desc *desc, const mha_attention_args *args)
 {
+    out->appends = desc->uses & MHA_USES_APPEND;
     out->query_len = args->query_len ? args->query_len : desc->query_len;
     out->key_len = args->key_len ? args->key_len : desc->key_len;
     if (out->query_len > desc->query_len || out->key_len > desc->key_len)
@@ -412,7 +413,7 @@ void mha_bound_list_views(const mha_bound *bound, const char *query_name, mha_bo
     };
     for (int i = 0; i < MHA_BOUND_ARRAYS; i++)
         out->arrays[i] = view_of(arrays[i]);
-    const mha_access cache = bound->new_key.root ? MHA_UPDATES : MHA_READS;
+    const mha_access cache = bound->appends ? MHA_UPDATES : MHA_READS;
     const struct {
         const mha_view *view;
         const char *name;

@@ -6,6 +6,7 @@
 
 /* All that an attention reads and writes in one call. */
 typedef struct mha_bound {
+    bool appends; /* key and value are a cache, which is written */
     size_t query_len, key_len, new_len;
     size_t query_total, key_total; /* rows of query and key where the batches lie end to end */
     mha_view query, key, value, output, bias, mask, probs, scores, lse, slopes, sinks;

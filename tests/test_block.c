@@ -160,6 +160,66 @@ Test(block, generation)
     device_close(&d);
 }
 
+/* What a call writes shares memory with nothing, and a cache is written. */
+Test(block, cache_apart)
+{
+    enum {
+        BATCH = 2,
+        LEN = 2,
+        ROOM = 4,
+        WIDTH = 6
+    };
+    const mha_encoder_desc desc = {
+        .self_attention = { .attention = { .batch = BATCH,
+                                           .heads = 1,
+                                           .query_len = LEN,
+                                           .key_len = ROOM,
+                                           .uses = MHA_USES_APPEND },
+                            .query_width = WIDTH,
+                            .projection = MHA_GEMM_KERNEL },
+        .feed_forward = { .hidden_width = 5, .projection = MHA_GEMM_KERNEL },
+    };
+    static const float weights[WIDTH * WIDTH], rows[BATCH * LEN * WIDTH];
+    static const int32_t positions[BATCH];
+    device d;
+    device_open(&d);
+    const size_t row_shape[4] = { 1, 1, BATCH * LEN, WIDTH }, cache[4] = { BATCH, 1, ROOM, WIDTH };
+    const device_tensor square =
+        device_input(&d, (size_t[]){ 1, 1, WIDTH, WIDTH }, NULL, sizeof(float), weights);
+    const mha_tensor matrix = device_arg(&square);
+    const mha_encoder_weights loaded = {
+        .self_attention = { .query = matrix, .key = matrix, .value = matrix, .output = matrix },
+        .feed_forward = { .hidden = matrix, .output = matrix }
+    };
+    const device_tensor key = device_output(&d, cache, NULL, sizeof(float));
+    const device_tensor value = device_output(&d, cache, NULL, sizeof(float));
+    const device_tensor from = device_input(&d, row_shape, NULL, sizeof(float), rows);
+    const device_tensor to = device_output(&d, row_shape, NULL, sizeof(float));
+    mha_encoder *encoder = NULL;
+    cr_assert_eq(mha_encoder_create(&encoder, d.context, &desc), MHA_OK, "%s", d.sentence);
+    cr_assert_eq(mha_encoder_load(encoder, &loaded, &(mha_call){ .queue = d.queue }), MHA_OK, "%s",
+                 d.sentence);
+    const mha_encoder_args good = { .input = device_arg(&from),
+                                    .output = device_arg(&to),
+                                    .self_attention = { .key = device_arg(&key),
+                                                        .value = device_arg(&value),
+                                                        .append_positions.host = positions } };
+    const mha_call call = device_call(&d, mha_encoder_workspace(encoder));
+    cr_assert_eq(mha_encoder_enqueue(encoder, &good, &call), MHA_OK, "%s", d.sentence);
+
+    mha_encoder_args one_cache = good, over_the_cache = good;
+    one_cache.self_attention.value = one_cache.self_attention.key;
+    over_the_cache.input = over_the_cache.self_attention.value;
+    cr_expect_eq(mha_encoder_enqueue(encoder, &one_cache, &call), MHA_OVERLAP);
+    cr_expect(strstr(d.sentence, "key shares memory with value"), "%s", d.sentence);
+    device_hush(&d);
+    cr_expect_eq(mha_encoder_enqueue(encoder, &over_the_cache, &call), MHA_OVERLAP);
+    cr_expect(strstr(d.sentence, "value shares memory with input"), "%s", d.sentence);
+    device_hush(&d);
+    mha_encoder_destroy(&encoder);
+    device_close(&d);
+}
+
 Test(block, explain)
 {
     char text[2048];
