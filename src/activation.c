@@ -86,7 +86,7 @@ mha_status mha_activation_launch(const mha_activation_stage *activation, mha_run
         MHA_ARG_SIZE(rows->rows),
         MHA_ARG_INT(desc->width),
     };
-    const mha_grid grid = mha_grid_rows((desc->width + activation->lanes - 1) / activation->lanes,
+    const mha_grid grid = mha_grid_rows(mha_grid_divide_up(desc->width, activation->lanes),
                                         rows->rows, activation->rows.free_group);
     return mha_run_launch(run, "activation", &activation->rows, args, sizeof args / sizeof args[0],
                           &grid);

@@ -30,6 +30,6 @@ mha_status mha_add_launch(const mha_add_stage *add, mha_run *run, size_t rows, s
         MHA_ARG_SIZE(rows),      MHA_ARG_INT(width),
     };
     const mha_grid grid =
-        mha_grid_rows((width + add->lanes - 1) / add->lanes, rows, add->rows.free_group);
+        mha_grid_rows(mha_grid_divide_up(width, add->lanes), rows, add->rows.free_group);
     return mha_run_launch(run, "add", &add->rows, args, sizeof args / sizeof args[0], &grid);
 }

@@ -43,11 +43,6 @@ static size_t choose_lanes(const mha_context *context, const mha_attention_desc 
     return lanes;
 }
 
-static size_t count_tiles(size_t length, size_t tile)
-{
-    return (length + tile - 1) / tile;
-}
-
 bool mha_attend_gpu_can(const mha_context *context, mha_text *why_not)
 {
     if (fits(&context->device, FEWEST_LANES))
@@ -87,8 +82,8 @@ mha_status mha_attend_gpu_launch(const mha_attend_gpu_stage *attend, mha_run *ru
 {
     mha_arg args[MHA_ATTEND_ARGS];
     mha_attend_args(args, desc, bound);
-    const size_t tiles =
-        count_tiles(bound->query_len, ROWS) * count_tiles(desc->value_dim, wide_of(attend->lanes));
+    const size_t tiles = mha_grid_divide_up(bound->query_len, ROWS) *
+                         mha_grid_divide_up(desc->value_dim, wide_of(attend->lanes));
     const mha_grid grid = mha_grid_parts(tiles, attend->lanes * HIGH, desc->batch * desc->heads);
     return mha_run_launch(run, "attend", &attend->tile, args, MHA_ATTEND_ARGS, &grid);
 }

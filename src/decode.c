@@ -39,7 +39,7 @@ static size_t tile_of(size_t rows)
 static size_t local_bytes(const mha_attention_desc *desc)
 {
     const size_t tile = tile_of(rows_of(desc));
-    const size_t rows = (rows_of(desc) + tile - 1) / tile * tile;
+    const size_t rows = mha_grid_divide_up(rows_of(desc), tile) * tile;
     return (rows * ((desc->head_dim + 7) / 8 * 8 + desc->value_dim) + tile * BLOCK) *
            sizeof(cl_float);
 }
@@ -50,7 +50,7 @@ static size_t count_parts(const mha_context *context, const mha_attention_desc *
 {
     const size_t matrices = desc->batch * desc->kv_heads;
     const size_t items = ITEMS_PER_UNIT * (size_t)context->device.compute_units;
-    const size_t wanted = matrices ? (items + matrices - 1) / matrices : 1;
+    const size_t wanted = matrices ? mha_grid_divide_up(items, matrices) : 1;
     const size_t most = key_len / LEAST_SHARE;
     const size_t parts = wanted < most ? wanted : most;
     return parts ? parts : 1;

@@ -15,7 +15,7 @@ static size_t at_most(size_t value, size_t most)
 
 mha_grid mha_grid_tiles(size_t rows, size_t columns, size_t count)
 {
-    const size_t tiles = (mha_grid_divide_up(rows, TILE)) * (mha_grid_divide_up(columns, TILE));
+    const size_t tiles = mha_grid_divide_up(rows, TILE) * mha_grid_divide_up(columns, TILE);
     return (mha_grid){ .dims = 2,
                        .global = { tiles * TILE_ITEMS, at_most(count, MOST_GROUPS) * TILE_ITEMS },
                        .local = { TILE_ITEMS, TILE_ITEMS } };
