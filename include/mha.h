@@ -133,8 +133,8 @@ typedef struct mha_device_info {
     uint64_t global_memory_bytes;
     uint64_t max_allocation_bytes;
     uint64_t local_memory_bytes;
-    uint32_t compute_units;
-    uint32_t max_work_group_size;
+    uint32_t compute_units;       /* at least 1 */
+    uint32_t max_work_group_size; /* at least 1 */
     uint32_t is_default; /* 1 for the one device that mha_context_create(&context, NULL) takes */
 } mha_device_info;
 

@@ -36,7 +36,8 @@ static void fill_facts(cl_platform_id platform, cl_device_id device, mha_device_
     cl_ulong global = 0, largest = 0, local = 0;
     cl_uint units = 0;
     size_t group = 0;
-    /* A driver that cannot answer one of these leaves it 0: the device is listed all the same. */
+    /* A driver that cannot answer one of these leaves it 0: the device is listed all the same. The
+     * two that others divide by are at least 1. */
     clGetDeviceInfo(device, CL_DEVICE_TYPE, sizeof info->type, &info->type, NULL);
     clGetDeviceInfo(device, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof global, &global, NULL);
     clGetDeviceInfo(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof largest, &largest, NULL);
@@ -46,8 +47,8 @@ static void fill_facts(cl_platform_id platform, cl_device_id device, mha_device_
     info->global_memory_bytes = global;
     info->max_allocation_bytes = largest;
     info->local_memory_bytes = local;
-    info->compute_units = units;
-    info->max_work_group_size = (uint32_t)group;
+    info->compute_units = units ? units : 1;
+    info->max_work_group_size = group ? (uint32_t)group : 1;
     device_text(device, CL_DEVICE_NAME, info->name, sizeof info->name);
     device_text(device, CL_DEVICE_VENDOR, info->vendor, sizeof info->vendor);
     device_text(device, CL_DEVICE_VERSION, info->device_version, sizeof info->device_version);

@@ -253,3 +253,35 @@ Test(lifecycle, destroy_while_running)
         destroy_while_running(MHA_GEMM_CLBLAST, (running)kind);
     }
 }
+
+/* A driver that does not tell how many compute units there are, nor how wide they are: they count
+ * as one, of the narrowest kernels, and every call gives what it should. */
+Test(lifecycle, a_device_that_tells_little)
+{
+    static const cl_device_info untold[] = { CL_DEVICE_MAX_COMPUTE_UNITS,
+                                             CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT };
+    static world full, little;
+    static world_cache cache;
+    static float want[WORLD_OUTPUTS], got[WORLD_OUTPUTS], lse[WORLD_ROWS];
+    open_watched(&full, MHA_GEMM_KERNEL);
+    cr_assert_eq(world_load_decoder(&full), MHA_OK);
+    cr_assert_eq(world_decode(&full, want), MHA_OK);
+    for (size_t i = 0; i < sizeof untold / sizeof untold[0]; i++)
+        layer_answer(untold[i], 0);
+    world_open(&little, MHA_GEMM_KERNEL);
+    mha_device_info info;
+    size_t count = 0;
+    cr_assert_eq(mha_devices(NULL, &info, 1, &count), MHA_OK);
+    cr_expect_eq(info.compute_units, 1);
+    cr_assert_eq(world_load_decoder(&little), MHA_OK);
+    cr_assert_eq(world_decode(&little, got), MHA_OK);
+    for (size_t i = 0; i < WORLD_OUTPUTS; i++)
+        cr_expect_float_eq(got[i], want[i], 1e-5, "element %zu", i);
+    cr_expect_eq(world_attend(&little, got, lse), MHA_OK);
+    cr_expect_eq(world_rotate(&little, got), MHA_OK);
+    cr_expect_eq(world_normalise(&little, got), MHA_OK);
+    cr_expect_eq(world_activate(&little, got), MHA_OK);
+    cr_expect_eq(world_append(&little, &cache), MHA_OK);
+    world_close(&little);
+    world_close(&full);
+}
