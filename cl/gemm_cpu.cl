@@ -221,11 +221,11 @@ void gemm_cpu_multiply(__global const float *a, ulong a_offset, ulong a_batch, u
 /* b [k][n] by its strides, as panels for gemm_cpu_multiply. Work-group t: panel t. */
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void gemm_cpu_pack(__global const float *b, ulong b_offset, ulong b_row, ulong b_column,
-                   __global float *to, int n, int k)
+                   __global float *to, ulong to_offset, int n, int k)
 {
     const int j = (int)get_group_id(0) * COLUMNS;
     b += b_offset + j * b_column;
-    to += (ulong)j * k;
+    to += to_offset + (ulong)j * k;
     for (int k0 = 0; k0 < k; k0 += DEPTH)
         pack_panel(to + (ulong)k0 * COLUMNS, b + k0 * b_row, b_row, b_column, min(COLUMNS, n - j),
                    min(DEPTH, k - k0));

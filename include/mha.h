@@ -477,7 +477,13 @@ MHA_API mha_status mha_attention_enqueue(mha_attention *attention, const mha_att
 /* ------------------------------------------------------------------------------------- layer -- */
 
 /* The article's MultiHeadAttention: project queries, keys and values, split the heads, attend,
- * merge the heads, project the output ("Attention is all you need", section 3.2.2). */
+ * merge the heads, project the output ("Attention is all you need", section 3.2.2).
+ *
+ * Self-attention: a call whose query, key and value (with a cache: new_key, new_value) are the same
+ * memory, strides and lengths projects all three in one product, where their widths agree, all or
+ * none of the three adds a bias and, with the kernel for CPUs, heads * head_dim and kv_heads *
+ * head_dim are multiples of 32. Other calls of the same layer project them one by one.
+ * mha_layer_explain says whether a layer can. */
 
 /* Bits of mha_layer_desc.flags. */
 #define MHA_LAYER_BIAS_QUERY (1u << 0)

@@ -202,10 +202,15 @@ size_t mha_gemm_pack_bytes(const mha_gemm_stage *gemm)
     return mha_gemm_cpu_pack_bytes(&gemm->cpu, &gemm->shape);
 }
 
-mha_status mha_gemm_pack_launch(const mha_gemm_stage *gemm, mha_run *run, const char *stage,
-                                const mha_view *from, cl_mem to)
+size_t mha_gemm_pack_columns(const mha_gemm_stage *gemm)
 {
-    return mha_gemm_cpu_pack(&gemm->cpu, run, stage, &gemm->shape, from, to);
+    return mha_gemm_pack_bytes(gemm) ? gemm->cpu.columns : 1;
+}
+
+mha_status mha_gemm_pack_launch(const mha_gemm_stage *gemm, mha_run *run, const char *stage,
+                                const mha_view *from, cl_mem to, size_t to_offset)
+{
+    return mha_gemm_cpu_pack(&gemm->cpu, run, stage, &gemm->shape, from, to, to_offset);
 }
 
 static mha_status launch_tile(mha_gemm_stage *gemm, mha_run *run, const char *stage,

@@ -31,11 +31,14 @@ mha_status mha_gemm_setup(mha_gemm_stage *gemm, mha_context *context, const mha_
 void mha_gemm_release(mha_gemm_stage *gemm);
 
 /* Of a B that is packed ahead. 0: who multiplies reads it as it is; otherwise every launch takes
- * for B the buffer, with offset 0, that mha_gemm_pack_launch has filled. */
+ * for B what mha_gemm_pack_launch has filled. */
 size_t mha_gemm_pack_bytes(const mha_gemm_stage *gemm);
-/* `from` is [1][1][k][n] by any strides. */
+/* So many columns of B are packed together, each such panel of k * columns floats behind the one
+ * before it: what is packed in whole panels one after the other is one B. 1: B is not packed. */
+size_t mha_gemm_pack_columns(const mha_gemm_stage *gemm);
+/* `from` is [1][1][k][n] by any strides; `to_offset` in floats. */
 mha_status mha_gemm_pack_launch(const mha_gemm_stage *gemm, mha_run *run, const char *stage,
-                                const mha_view *from, cl_mem to);
+                                const mha_view *from, cl_mem to, size_t to_offset);
 
 mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage,
                            const mha_gemm_launch_args *args);

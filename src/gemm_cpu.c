@@ -132,7 +132,8 @@ size_t mha_gemm_cpu_pack_bytes(const mha_gemm_cpu_stage *gemm, const mha_gemm_sh
 }
 
 mha_status mha_gemm_cpu_pack(const mha_gemm_cpu_stage *gemm, mha_run *run, const char *stage,
-                             const mha_gemm_shape *shape, const mha_view *from, cl_mem to)
+                             const mha_gemm_shape *shape, const mha_view *from, cl_mem to,
+                             size_t to_offset)
 {
     const mha_arg list[] = {
         MHA_ARG_MEM(from->buffer),
@@ -140,6 +141,7 @@ mha_status mha_gemm_cpu_pack(const mha_gemm_cpu_stage *gemm, mha_run *run, const
         MHA_ARG_SIZE(from->strides[2]),
         MHA_ARG_SIZE(from->strides[3]),
         MHA_ARG_MEM(to),
+        MHA_ARG_SIZE(to_offset),
         MHA_ARG_INT(shape->n),
         MHA_ARG_INT(shape->k),
     };

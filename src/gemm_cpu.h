@@ -25,8 +25,9 @@ mha_status mha_gemm_cpu_launch(const mha_gemm_cpu_stage *gemm, mha_run *run, con
 
 /* Of a B that is packed ahead; 0 where nothing is packed, or ever launched. */
 size_t mha_gemm_cpu_pack_bytes(const mha_gemm_cpu_stage *gemm, const mha_gemm_shape *shape);
-/* `from` is [1][1][k][n] by any strides. */
+/* `from` is [1][1][k][n] by any strides; `to_offset` in floats. */
 mha_status mha_gemm_cpu_pack(const mha_gemm_cpu_stage *gemm, mha_run *run, const char *stage,
-                             const mha_gemm_shape *shape, const mha_view *from, cl_mem to);
+                             const mha_gemm_shape *shape, const mha_view *from, cl_mem to,
+                             size_t to_offset);
 
 #endif

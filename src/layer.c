@@ -108,12 +108,9 @@ static mha_status set_up_projections(mha_layer *layer, const char *who)
         { "output", "bias_output", "project output", a->heads * a->value_dim, desc->output_width,
           a->query_len },
     };
-    mha_status status = MHA_OK;
-    for (int i = 0; !status && i < MHA_LAYER_PROJECTIONS; i++) {
-        layer->exists[i] = i != MHA_LAYER_OUTPUT || !(desc->flags & MHA_LAYER_MERGED_OUTPUT);
-        if (!layer->exists[i])
-            continue;
-        const mha_projection_desc projection = {
+    mha_projection_desc descs[MHA_LAYER_PROJECTIONS];
+    for (int i = 0; i < MHA_LAYER_PROJECTIONS; i++)
+        descs[i] = (mha_projection_desc){
             .name = list[i].name,
             .bias_name = list[i].bias_name,
             .stage = list[i].stage,
@@ -125,9 +122,22 @@ static mha_status set_up_projections(mha_layer *layer, const char *who)
             .out_in = desc->flags & MHA_LAYER_OUT_IN,
             .by = desc->projection,
         };
-        status = mha_projection_setup(&layer->projections[i], layer->context, &projection, who);
-    }
+    for (int i = 0; i < MHA_LAYER_PROJECTIONS; i++)
+        layer->exists[i] = i != MHA_LAYER_OUTPUT || !(desc->flags & MHA_LAYER_MERGED_OUTPUT);
+    mha_status status =
+        mha_projection_setup_parts(layer->projections, &layer->joined, layer->context, descs,
+                                   MHA_LAYER_OUTPUT, "project query, key, value", who);
+    if (!status && layer->exists[MHA_LAYER_OUTPUT])
+        status = mha_projection_setup(&layer->projections[MHA_LAYER_OUTPUT], layer->context,
+                                      &descs[MHA_LAYER_OUTPUT], who);
     return status;
+}
+
+/* What CLBlast needs for a product. */
+static void lay_out_temp(mha_layer *layer, const mha_projection *projection)
+{
+    if (projection->gemm.temp_bytes > layer->needs.temp_bytes)
+        layer->needs.temp_bytes = projection->gemm.temp_bytes;
 }
 
 static void lay_out(mha_layer *layer)
@@ -135,13 +145,13 @@ static void lay_out(mha_layer *layer)
     const size_t batch = layer->desc.attention.batch;
     const mha_needs needs = mha_attention_needs(layer->attention);
     layer->needs.temp_bytes = needs.temp_bytes;
+    lay_out_temp(layer, &layer->joined);
     layer->attention_region = mha_layout_add(&layer->needs.region_bytes, needs.region_bytes);
     for (int i = 0; i < MHA_LAYER_PROJECTIONS; i++) {
         const mha_projection *p = &layer->projections[i];
         if (!layer->exists[i])
             continue;
-        if (p->gemm.temp_bytes > layer->needs.temp_bytes)
-            layer->needs.temp_bytes = p->gemm.temp_bytes;
+        lay_out_temp(layer, p);
         const size_t width = i == MHA_LAYER_OUTPUT ? p->desc.in : p->desc.out;
         layer->regions[i] =
             mha_layout_add(&layer->needs.region_bytes, batch * p->desc.len * width * sizeof(float));
@@ -192,6 +202,7 @@ void mha_layer_destroy(mha_layer **layer)
     *layer = NULL;
     for (int i = 0; i < MHA_LAYER_PROJECTIONS; i++)
         mha_projection_release(&l->projections[i]);
+    mha_projection_release(&l->joined);
     mha_kernel_release(&l->copy);
     mha_attention_destroy(&l->attention);
     free(l);
@@ -220,6 +231,9 @@ size_t mha_layer_explain(const mha_layer *layer, char *text, size_t capacity)
             mha_text_add(&out, "%s: %s, %s\n", p->desc.stage, mha_gemm_way_name(p->gemm.way),
                          p->gemm.reason);
     }
+    if (mha_projection_joins(&layer->joined))
+        mha_text_add(&out, "%s: one product where all three are the same tokens\n",
+                     layer->joined.desc.stage);
     const size_t used = out.length < out.capacity ? out.length : out.capacity;
     out.length += mha_attention_explain(layer->attention, out.capacity ? text + used : NULL,
                                         out.capacity - used);

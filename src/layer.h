@@ -20,10 +20,12 @@ struct mha_layer {
     mha_attention *attention;
     bool exists[MHA_LAYER_PROJECTIONS];
     mha_projection projections[MHA_LAYER_PROJECTIONS];
+    mha_projection joined; /* query, key and value of the same tokens, see mha_projection_joins */
     mha_kernel copy;
     bool loaded;
     /* The workspace: CLBlast's, then a region for the attention and one for each projection, of
-     * what it writes [batch][len][out], or for the output's of what it reads. In bytes. */
+     * what it writes [batch][len][out], or for the output's of what it reads; joined has those of
+     * its parts, which follow each other. In bytes. */
     mha_needs needs;
     size_t attention_region, regions[MHA_LAYER_PROJECTIONS];
 };

@@ -120,13 +120,31 @@ static mha_status check_overlap(const mha_layer *layer, const mha_run *run, cons
     return mha_bound_check_overlap(run, &whole, who, "query", false);
 }
 
-/* Heads within packed rows [batch][len][heads * dim] of the workspace. */
-static mha_view heads_of(const mha_run *run, size_t offset_bytes, size_t heads, size_t len,
-                         size_t dim)
+/* Heads within rows of `row` elements of the workspace, [batch][len][row]. */
+static mha_view heads_of(const mha_run *run, size_t offset, size_t len, size_t dim, size_t row)
 {
     return (mha_view){ .buffer = run->workspace,
-                       .offset = offset_bytes / sizeof(float),
-                       .strides = { len * heads * dim, dim, heads * dim, 1 } };
+                       .offset = offset,
+                       .strides = { len * row, dim, row, 1 } };
+}
+
+static bool same_rows(const mha_view *x, const mha_view *y, const mha_attention_desc *desc,
+                      size_t len)
+{
+    return x->buffer == y->buffer && x->offset == y->offset &&
+           (desc->batch == 1 || x->strides[0] == y->strides[0]) &&
+           (len == 1 || x->strides[2] == y->strides[2]);
+}
+
+/* Query, key and value are the same tokens, and one product projects them. */
+static bool joins(const mha_layer *layer, const mha_layer_views *views, const mha_bound *bound,
+                  size_t keys)
+{
+    const mha_attention_desc *desc = &layer->desc.attention;
+    const size_t len = bound->query_len;
+    return mha_projection_joins(&layer->joined) && keys == len &&
+           same_rows(&views->query, &views->key, desc, len) &&
+           same_rows(&views->query, &views->value, desc, len);
 }
 
 static mha_status project_inputs(mha_layer *layer, mha_run *run, const mha_layer_views *views,
@@ -138,23 +156,24 @@ static mha_status project_inputs(mha_layer *layer, mha_run *run, const mha_layer
     const struct {
         const mha_view *from;
         mha_view *to;
-        size_t len, heads, dim;
+        size_t len, dim;
     } inputs[] = {
-        { &views->query, &bound->query, bound->query_len, desc->heads, desc->head_dim },
-        { &views->key, appends ? &bound->new_key : &bound->key, keys, desc->kv_heads,
-          desc->head_dim },
-        { &views->value, appends ? &bound->new_value : &bound->value, keys, desc->kv_heads,
-          desc->value_dim },
+        { &views->query, &bound->query, bound->query_len, desc->head_dim },
+        { &views->key, appends ? &bound->new_key : &bound->key, keys, desc->head_dim },
+        { &views->value, appends ? &bound->new_value : &bound->value, keys, desc->value_dim },
     };
+    const bool joined = joins(layer, views, bound, keys);
     mha_status status = MHA_OK;
     for (int i = MHA_LAYER_QUERY; !status && i <= MHA_LAYER_VALUE; i++) {
-        mha_projection *p = &layer->projections[i];
-        const size_t len = inputs[i].len;
-        *inputs[i].to =
-            heads_of(run, region + layer->regions[i], inputs[i].heads, len, inputs[i].dim);
+        mha_projection *p = joined ? &layer->joined : &layer->projections[i];
+        const size_t len = inputs[i].len, row = p->desc.out;
+        const size_t rows = (region + layer->regions[joined ? MHA_LAYER_QUERY : i]) / sizeof(float);
+        *inputs[i].to = heads_of(run, joined ? rows + layer->projections[i].column : rows, len,
+                                 inputs[i].dim, row);
+        if (joined && i != MHA_LAYER_QUERY)
+            continue; /* the first launch has done all three */
         const mha_operand from = mha_projection_rows(inputs[i].from, len, p->desc.in);
-        const mha_operand to = { inputs[i].to->buffer, inputs[i].to->offset, p->desc.out,
-                                 len * p->desc.out };
+        const mha_operand to = { run->workspace, rows, row, len * row };
         status = mha_projection_launch(p, run, len, &from, &to);
     }
     return status;
@@ -170,8 +189,8 @@ mha_status mha_layer_forward(mha_layer *layer, mha_run *run, const mha_layer_vie
     if (status)
         return status;
     if (layer->exists[MHA_LAYER_OUTPUT]) {
-        bound->output = heads_of(run, region + layer->regions[MHA_LAYER_OUTPUT], desc->heads, len,
-                                 desc->value_dim);
+        bound->output = heads_of(run, (region + layer->regions[MHA_LAYER_OUTPUT]) / sizeof(float),
+                                 len, desc->value_dim, merged);
     } else {
         bound->output = views->output;
         bound->output.strides[1] = desc->heads > 1 ? desc->value_dim : 0;

@@ -1,4 +1,5 @@
-/* y = x W + b with weights of its own: what a layer does four times. */
+/* y = x W + b with weights of its own: what a layer does four times. Projections of the same rows
+ * can share their weights' memory, so that one product does them all. */
 #ifndef MHA_PROJECTION_H
 #define MHA_PROJECTION_H
 
@@ -20,9 +21,10 @@ typedef struct mha_projection_desc {
 typedef struct mha_projection {
     mha_projection_desc desc;
     mha_gemm_stage gemm;
-    cl_mem
-        weight;  /* packed for the product, or [in][out]: whatever the caller has, once, at load */
-    cl_mem bias; /* [out], or NULL */
+    /* Packed for the product, or [in][columns]: whatever the caller has, once, at load. */
+    cl_mem weight;
+    cl_mem bias;            /* [columns], or NULL */
+    size_t column, columns; /* where its own begin in these, and how many there are in all */
 } mha_projection;
 
 /* Checks sizes, allocates the weights, builds. On failure the caller releases. `who` is the public
@@ -30,6 +32,15 @@ typedef struct mha_projection {
 mha_status mha_projection_setup(mha_projection *projection, mha_context *context,
                                 const mha_projection_desc *desc, const char *who);
 void mha_projection_release(mha_projection *projection);
+
+/* The same for `count` projections, and for one `joined` of them all, to rows of [out of the
+ * first][out of the second] and on: it has the weights of the parts, which still can be launched
+ * one by one. Where their sizes do not allow it `joined` stays without, see mha_projection_joins.
+ * `stage` is joined's. */
+mha_status mha_projection_setup_parts(mha_projection *parts, mha_projection *joined,
+                                      mha_context *context, const mha_projection_desc *descs,
+                                      size_t count, const char *stage, const char *who);
+bool mha_projection_joins(const mha_projection *joined);
 
 /* Checks the caller's weight and bias. */
 mha_status mha_projection_bind(const mha_projection *projection, const mha_run *run,

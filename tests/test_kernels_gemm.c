@@ -73,7 +73,7 @@ static mha_operand pack(device *d, mha_run *run, const mha_gemm_stage *stage, co
     const mha_view from = { .buffer = b->buffer,
                             .offset = b->offset,
                             .strides = { 0, 0, tb ? 1 : b->row, tb ? b->row : 1 } };
-    cr_assert_eq(mha_gemm_pack_launch(stage, run, "pack", &from, call.workspace), MHA_OK, "%s",
+    cr_assert_eq(mha_gemm_pack_launch(stage, run, "pack", &from, call.workspace, 0), MHA_OK, "%s",
                  d->sentence);
     return (mha_operand){ .buffer = call.workspace };
 }

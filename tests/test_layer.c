@@ -309,3 +309,69 @@ Test(layer, stages_of_a_cpu)
         check_load_packs(&d, &c);
     device_close(&d);
 }
+
+/* Two query heads of 32 that share one of keys and one of values: whole panels of weights on every
+ * device, and 1.5 times as many columns as the queries have. */
+static const layer_case self_case = {
+    .desc = { .attention = { ATTENTION_SIZES(2, 2, 17, 17, 32), .kv_heads = 1 },
+              .query_width = 24,
+              .flags = MHA_LAYER_BIAS_ALL | MHA_LAYER_OUT_IN },
+    .self = true,
+    .seed = 64 * 7,
+};
+
+/* How many launches project inputs. */
+static size_t count_projections(device *d, const layer_case *c, const char *stage)
+{
+    char text[1024] = "";
+    size_t found = 0;
+    mha_layer *layer = create(d, c);
+    layer_data *data = layer_data_new(c);
+    layer_load(d, layer, data);
+    data->attention->stage = note_stage;
+    data->attention->stage_data = text;
+    layer_run(d, layer, data, NULL);
+    for (const char *at = text; (at = strstr(at, stage)); at++)
+        found++;
+    mha_layer_destroy(&layer);
+    layer_data_free(data);
+    return found;
+}
+
+/* Tokens that are queries, keys and values at once go through one product, however they lie and
+ * whoever multiplies; others, of the same layer, go one by one. */
+Test(layer, self_attention_projects_its_tokens_at_once)
+{
+    static const attention_layout layouts[] = { LAYOUT_PACKED, LAYOUT_LEN_FIRST, LAYOUT_GAPS };
+    device d;
+    device_open(&d);
+    for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++)
+        for (size_t i = 0; i < 3; i++) {
+            layer_case c = self_case;
+            c.desc.projection = (mha_gemm_by)by;
+            c.layout = layouts[i];
+            c.desc.flags = i == 1 ? MHA_LAYER_OUT_IN : c.desc.flags;
+            cr_expect_eq(count_projections(&d, &c, "project query, key, value: "), 1);
+            c.query_len = c.key_len = 1 + 8 * i;
+            cr_expect_eq(count_projections(&d, &c, "project query, key, value: "), 1);
+            c.self = false;
+            cr_expect_eq(count_projections(&d, &c, "project "), 4);
+            cr_expect_eq(count_projections(&d, &c, "project query, key, value: "), 0);
+        }
+    device_close(&d);
+}
+
+/* What cannot share its weights' memory is projected one by one. */
+Test(layer, what_does_not_fit_together_is_projected_apart)
+{
+    device d;
+    device_open(&d);
+    layer_case c = self_case;
+    c.desc.flags = MHA_LAYER_BIAS_KEY;
+    cr_expect_eq(count_projections(&d, &c, "project "), 4);
+    c = self_case;
+    c.desc.attention.head_dim = 20; /* no whole panels */
+    c.desc.projection = MHA_GEMM_KERNEL;
+    cr_expect_eq(count_projections(&d, &c, "project "), device_is_cpu(&d) ? 4 : 2);
+    device_close(&d);
+}

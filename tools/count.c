@@ -57,6 +57,8 @@ static double projected_products(const mha_layer_desc *layer, const char *stage)
         { "project query", d->query_len, layer->query_width, d->heads * d->head_dim },
         { "project key", d->key_len, layer->key_width, d->kv_heads * d->head_dim },
         { "project value", d->key_len, layer->value_width, d->kv_heads * d->value_dim },
+        { "project query, key, value", d->query_len, layer->query_width,
+          d->heads * d->head_dim + d->kv_heads * (d->head_dim + d->value_dim) },
         { "project output", has_output ? d->query_len : 0, d->heads * d->value_dim,
           layer->output_width },
     };
