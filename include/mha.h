@@ -775,7 +775,8 @@ MHA_API mha_status mha_activation_enqueue(mha_activation *activation,
  *     y = (activation(x W_gate + b_gate) * (x W_hidden + b_hidden)) W_output + b_output
  *
  * the second being SwiGLU with SILU, GEGLU with GELU, ReGLU with RELU (Shazeer, "GLU variants
- * improve transformer", 2020). */
+ * improve transformer", 2020). W_gate and W_hidden are one product where both add a bias or none
+ * does and, with the kernel for CPUs, hidden_width is a multiple of 32. */
 
 /* Bits of mha_ffn_desc.flags. */
 #define MHA_FFN_BIAS_HIDDEN (1u << 0)

@@ -78,12 +78,10 @@ static mha_status set_up_projections(mha_ffn *ffn, const char *who)
         { "output", "bias_output", "feed-forward output", desc->hidden_width, desc->output_width,
           MHA_FFN_BIAS_OUTPUT },
     };
-    mha_status status = MHA_OK;
-    for (int i = 0; !status && i < MHA_FFN_PROJECTIONS; i++) {
+    mha_projection_desc descs[MHA_FFN_PROJECTIONS];
+    for (int i = 0; i < MHA_FFN_PROJECTIONS; i++) {
         ffn->exists[i] = i != MHA_FFN_GATED || desc->flags & MHA_FFN_GATE;
-        if (!ffn->exists[i])
-            continue;
-        const mha_projection_desc projection = {
+        descs[i] = (mha_projection_desc){
             .name = list[i].name,
             .bias_name = list[i].bias_name,
             .stage = list[i].stage,
@@ -95,9 +93,23 @@ static mha_status set_up_projections(mha_ffn *ffn, const char *who)
             .out_in = desc->flags & MHA_FFN_OUT_IN,
             .by = desc->projection,
         };
-        status = mha_projection_setup(&ffn->projections[i], ffn->context, &projection, who);
     }
+    mha_projection *first = &ffn->projections[MHA_FFN_HIDDEN];
+    mha_status status =
+        ffn->exists[MHA_FFN_GATED]
+            ? mha_projection_setup_parts(first, &ffn->joined, ffn->context, descs, MHA_FFN_OUTPUT,
+                                         "feed-forward hidden, gate", who)
+            : mha_projection_setup(first, ffn->context, &descs[MHA_FFN_HIDDEN], who);
+    if (!status)
+        status = mha_projection_setup(&ffn->projections[MHA_FFN_OUTPUT], ffn->context,
+                                      &descs[MHA_FFN_OUTPUT], who);
     return status;
+}
+
+static void lay_out_temp(mha_ffn *ffn, const mha_projection *projection)
+{
+    if (ffn->needs.temp_bytes < projection->gemm.temp_bytes)
+        ffn->needs.temp_bytes = projection->gemm.temp_bytes;
 }
 
 static void lay_out(mha_ffn *ffn)
@@ -107,8 +119,8 @@ static void lay_out(mha_ffn *ffn)
     if (ffn->exists[MHA_FFN_GATED])
         ffn->gated_region = mha_layout_add(&ffn->needs.region_bytes, bytes);
     for (int i = 0; i < MHA_FFN_PROJECTIONS; i++)
-        if (ffn->needs.temp_bytes < ffn->projections[i].gemm.temp_bytes)
-            ffn->needs.temp_bytes = ffn->projections[i].gemm.temp_bytes;
+        lay_out_temp(ffn, &ffn->projections[i]);
+    lay_out_temp(ffn, &ffn->joined);
 }
 
 mha_status mha_ffn_make(mha_ffn **out, mha_context *context, const mha_ffn_desc *desc,
@@ -147,6 +159,7 @@ void mha_ffn_destroy(mha_ffn **ffn)
     *ffn = NULL;
     for (int i = 0; i < MHA_FFN_PROJECTIONS; i++)
         mha_projection_release(&f->projections[i]);
+    mha_projection_release(&f->joined);
     mha_activation_release(&f->activation);
     mha_kernel_release(&f->copy);
     free(f);
@@ -169,9 +182,11 @@ size_t mha_ffn_explain(const mha_ffn *ffn, char *text, size_t capacity)
         text[0] = '\0';
     if (!ffn)
         return 0;
+    const mha_projection *projections = ffn->projections;
+    const bool joined = mha_projection_joins(&ffn->joined);
     for (int i = 0; i < MHA_FFN_PROJECTIONS; i++) {
-        const mha_projection *p = &ffn->projections[i];
-        if (ffn->exists[i])
+        const mha_projection *p = joined && i == MHA_FFN_HIDDEN ? &ffn->joined : &projections[i];
+        if (ffn->exists[i] && !(joined && i == MHA_FFN_GATED))
             mha_text_add(&out, "%s: %s, %s\n", p->desc.stage, mha_gemm_way_name(p->gemm.way),
                          p->gemm.reason);
     }
@@ -211,20 +226,34 @@ mha_status mha_ffn_copy_weights(mha_ffn *ffn, mha_run *run, const mha_ffn_load_v
     return status;
 }
 
+/* The hidden rows and those of the gate, in two products or in one. */
+static mha_status project_inputs(mha_ffn *ffn, mha_run *run, size_t rows, const mha_operand *from,
+                                 size_t region, mha_view views[2])
+{
+    const bool has_gate = ffn->exists[MHA_FFN_GATED], joined = mha_projection_joins(&ffn->joined);
+    const size_t regions[2] = { region, region + ffn->gated_region };
+    mha_status status = MHA_OK;
+    for (int i = 0; !status && i <= has_gate; i++) {
+        mha_projection *p = joined ? &ffn->joined : &ffn->projections[i];
+        const size_t row = p->desc.out, begin = regions[joined ? 0 : i] / sizeof(float);
+        views[i] = (mha_view){ .buffer = run->workspace,
+                               .offset = joined ? begin + ffn->projections[i].column : begin,
+                               .strides = { 0, 0, row, 1 } };
+        if (joined && i)
+            break; /* the first launch has done both */
+        const mha_operand to = { run->workspace, begin, row, rows * row };
+        status = mha_projection_launch(p, run, rows, from, &to);
+    }
+    return status;
+}
+
 mha_status mha_ffn_forward(mha_ffn *ffn, mha_run *run, size_t rows, const mha_operand *from,
                            const mha_operand *to, size_t region, const char *output)
 {
-    const size_t shape[4] = { 1, 1, rows, ffn->desc.hidden_width };
-    const mha_view hidden = mha_bind_packed(run->workspace, region, shape);
-    const mha_view gated = mha_bind_packed(run->workspace, region + ffn->gated_region, shape);
     const bool has_gate = ffn->exists[MHA_FFN_GATED];
-    const mha_operand to_hidden = { hidden.buffer, hidden.offset, shape[3], rows * shape[3] };
-    const mha_operand to_gated = { gated.buffer, gated.offset, shape[3], rows * shape[3] };
-    mha_status status =
-        mha_projection_launch(&ffn->projections[MHA_FFN_HIDDEN], run, rows, from, &to_hidden);
-    if (!status && has_gate)
-        status =
-            mha_projection_launch(&ffn->projections[MHA_FFN_GATED], run, rows, from, &to_gated);
+    mha_view views[2] = { 0 };
+    mha_status status = project_inputs(ffn, run, rows, from, region, views);
+    const mha_view hidden = views[0], gated = views[1];
     /* With a gate it is the gate's rows that are activated, and the hidden ones that they open. */
     const mha_activation_rows list = { .rows = rows,
                                        .input = has_gate ? gated : hidden,
@@ -233,6 +262,8 @@ mha_status mha_ffn_forward(mha_ffn *ffn, mha_run *run, size_t rows, const mha_op
     if (!status && activates(ffn))
         status = mha_activation_launch(&ffn->activation, run, &ffn->activation_desc, &list);
     mha_run_will_write(run, output);
+    const size_t row = hidden.strides[2];
+    const mha_operand to_hidden = { hidden.buffer, hidden.offset, row, rows * row };
     if (!status)
         status =
             mha_projection_launch(&ffn->projections[MHA_FFN_OUTPUT], run, rows, &to_hidden, to);

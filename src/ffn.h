@@ -19,12 +19,14 @@ struct mha_ffn {
     mha_ffn_desc desc; /* resolved */
     bool exists[MHA_FFN_PROJECTIONS];
     mha_projection projections[MHA_FFN_PROJECTIONS];
+    mha_projection joined; /* the hidden rows and the gate's, see mha_projection_joins */
     mha_activation_desc activation_desc; /* resolved */
     mha_activation_stage activation;
     mha_kernel copy;
     bool loaded;
     mha_needs needs;
-    size_t gated_region; /* within that of needs, which begins with the hidden rows; bytes */
+    size_t gated_region; /* within that of needs, which begins with the hidden rows; bytes. Joined
+                          * rows take the place of both, which follow each other */
 };
 
 /* Weights that have passed their checks. */

@@ -64,9 +64,12 @@ Test(ffn, articles)
                                        .hidden_width = 341,
                                        .activation = MHA_ACTIVATION_SILU,
                                        .flags = MHA_FFN_GATE | MHA_FFN_OUT_IN } };
+    ffn_case joined = gated; /* hidden rows and gate in one product, on a CPU too */
+    joined.desc.hidden_width = 352;
     ffn_case_check(&d, &plain, &worst);
     ffn_case_check(&d, &gated, &worst);
-    compare_log("articles", 2, &worst);
+    ffn_case_check(&d, &joined, &worst);
+    compare_log("articles", 3, &worst);
     device_close(&d);
 }
 
@@ -104,7 +107,9 @@ Test(ffn, explain)
     cr_assert_eq(mha_ffn_create(&ffn, d.context, &desc), MHA_OK, "%s", d.sentence);
     const size_t length = mha_ffn_explain(ffn, text, sizeof text);
     cr_expect_eq(length, strlen(text));
-    cr_expect(strstr(text, "feed-forward gate: the library's"), "%s", text);
+    cr_expect(strstr(text, device_is_cpu(&d) ? "feed-forward gate: the library's"
+                                             : "feed-forward hidden, gate: the library's"),
+              "%s", text);
     cr_expect(strstr(text, "activation_rows, with the gate"), "%s", text);
     cr_expect_eq(mha_ffn_explain(ffn, part, sizeof part), length);
     cr_expect(!strncmp(part, text, sizeof part - 1) && !part[sizeof part - 1], "%s", part);
