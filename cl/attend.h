@@ -21,20 +21,19 @@
         key_row, value, value_offset, value_batch, value_head, value_row, output, output_offset,   \
         output_batch, output_head, output_row, lse, lse_offset, lse_batch, lse_head, lse_row,      \
         batch, heads, group, scale, RULES_ARGUMENTS
-/* As given to a kernel, see rules.h: x_at is offset, batch, head and row of x. */
+/* As given to a kernel, see rules.h: rows_at is offset, batch, head and row of query, key, value and
+ * output, lse_at those of lse; counts is batch, heads and group. */
 #define ATTEND_GIVEN                                                                               \
-    __global const STORED(QUERY_TYPE) *query, ulong4 query_at,                                     \
-        __global const STORED(KEY_TYPE) *key, ulong4 key_at,                                       \
-        __global const STORED(KEY_TYPE) *value, ulong4 value_at,                                   \
-        __global STORED(OUTPUT_TYPE) *output, ulong4 output_at, __global float *lse,               \
-        ulong4 lse_at, int4 counts, float scale, RULES_GIVEN
+    __global const STORED(QUERY_TYPE) *query, __global const STORED(KEY_TYPE) *key,                \
+        __global const STORED(KEY_TYPE) *value, __global STORED(OUTPUT_TYPE) *output,              \
+        ulong16 rows_at, __global float *lse, ulong4 lse_at, int4 counts, float scale, RULES_GIVEN
 #define ATTEND_TAKE                                                                                \
-    const ulong query_offset = query_at.s0, query_batch = query_at.s1, query_head = query_at.s2,   \
-                query_row = query_at.s3, key_offset = key_at.s0, key_batch = key_at.s1,            \
-                key_head = key_at.s2, key_row = key_at.s3, value_offset = value_at.s0,             \
-                value_batch = value_at.s1, value_head = value_at.s2, value_row = value_at.s3,      \
-                output_offset = output_at.s0, output_batch = output_at.s1,                         \
-                output_head = output_at.s2, output_row = output_at.s3, lse_offset = lse_at.s0,     \
+    const ulong query_offset = rows_at.s0, query_batch = rows_at.s1, query_head = rows_at.s2,      \
+                query_row = rows_at.s3, key_offset = rows_at.s4, key_batch = rows_at.s5,           \
+                key_head = rows_at.s6, key_row = rows_at.s7, value_offset = rows_at.s8,            \
+                value_batch = rows_at.s9, value_head = rows_at.sa, value_row = rows_at.sb,         \
+                output_offset = rows_at.sc, output_batch = rows_at.sd,                             \
+                output_head = rows_at.se, output_row = rows_at.sf, lse_offset = lse_at.s0,         \
                 lse_batch = lse_at.s1, lse_head = lse_at.s2, lse_row = lse_at.s3;                  \
     const int batch = counts.s0, heads = counts.s1, group = counts.s2;                             \
     RULES_TAKE

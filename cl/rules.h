@@ -45,15 +45,50 @@
         window_right, softcap, dropout_threshold, dropout_scale, dropout_low, dropout_high,        \
         dropout_offset
 
-/* The same as a kernel is given them, and as a kernel's first line takes them apart. In vectors,
- * since each argument costs a launch 60 ns on PoCL. */
+/* The same as a kernel is given them, and as a kernel's first line takes them apart. Each argument
+ * costs a launch 60 ns or more on PoCL: so numbers come in vectors, and what no rule of the build
+ * reads does not come at all. */
+#if USES_BIAS
+#define RULES_GIVEN_BIAS , __global const STORED(BIAS_TYPE) *bias, ulong8 bias_at
+#define RULES_TAKE_BIAS
+#else
+#define RULES_GIVEN_BIAS
+#define RULES_TAKE_BIAS                                                                            \
+    __global const STORED(BIAS_TYPE) *const bias = 0;                                              \
+    const ulong8 bias_at = (ulong8)(0);
+#endif
+#if USES_MASK
+#define RULES_GIVEN_MASK , __global const uchar *mask, ulong8 mask_at
+#define RULES_TAKE_MASK
+#else
+#define RULES_GIVEN_MASK
+#define RULES_TAKE_MASK                                                                            \
+    __global const uchar *const mask = 0;                                                          \
+    const ulong8 mask_at = (ulong8)(0);
+#endif
+#if USES_ALIBI
+#define RULES_GIVEN_SLOPES , __global const float *slopes
+#define RULES_TAKE_SLOPES
+#else
+#define RULES_GIVEN_SLOPES
+#define RULES_TAKE_SLOPES __global const float *const slopes = 0;
+#endif
+#if USES_DROPOUT
+#define RULES_GIVEN_DROPOUT , uint4 dropout
+#define RULES_TAKE_DROPOUT
+#else
+#define RULES_GIVEN_DROPOUT
+#define RULES_TAKE_DROPOUT const uint4 dropout = (uint4)(0);
+#endif
+
 #define RULES_GIVEN                                                                                \
-    __global const STORED(BIAS_TYPE) *bias, ulong8 bias_at, __global const uchar *mask,            \
-        ulong8 mask_at, __global const int *key_lengths, __global const int *key_starts,           \
-        __global const int *per_query, __global const float *slopes, __global const float *sinks,  \
+    __global const int *key_lengths, __global const int *key_starts,                               \
+        __global const int *per_query, __global const float *sinks,                                \
         __global const int *query_offsets, __global const int *key_offsets, ulong8 lists_at,       \
-        int8 lengths, float2 factors, uint4 dropout
+        int8 lengths, float2 factors RULES_GIVEN_BIAS RULES_GIVEN_MASK RULES_GIVEN_SLOPES          \
+            RULES_GIVEN_DROPOUT
 #define RULES_TAKE                                                                                 \
+    RULES_TAKE_BIAS RULES_TAKE_MASK RULES_TAKE_SLOPES RULES_TAKE_DROPOUT                           \
     const ulong bias_offset = bias_at.s0, bias_batch = bias_at.s1, bias_head = bias_at.s2,         \
                 bias_row = bias_at.s3, bias_column = bias_at.s4, mask_offset = mask_at.s0,         \
                 mask_batch = mask_at.s1, mask_head = mask_at.s2, mask_row = mask_at.s3,            \

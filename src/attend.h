@@ -8,12 +8,10 @@
 int mha_attend_options(char *text, size_t size, const mha_attention_desc *desc);
 
 enum {
-    MHA_ATTEND_ARGS = 12 + MHA_RULES_ARGS
+    MHA_ATTEND_ARGS = 9 + MHA_RULES_ARGS /* at the most */
 };
-/* All arguments of a streaming kernel, in this order: query, key, value, output and lse, each as
- * buffer and (offset, strides of batch, head and row); (batch, heads, heads / kv_heads); scale; the
- * rules'. */
-void mha_attend_args(mha_arg args[MHA_ATTEND_ARGS], const mha_attention_desc *desc,
-                     const mha_bound *bound);
+/* All arguments of a streaming kernel, as cl/attend.h has them; returns how many. */
+size_t mha_attend_args(mha_arg args[MHA_ATTEND_ARGS], const mha_attention_desc *desc,
+                       const mha_bound *bound);
 
 #endif

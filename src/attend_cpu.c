@@ -101,8 +101,8 @@ mha_status mha_attend_cpu_launch(const mha_attend_cpu_stage *attend, mha_run *ru
                                  const mha_attention_desc *desc, const mha_bound *bound)
 {
     mha_arg args[MHA_ATTEND_ARGS];
-    mha_attend_args(args, desc, bound);
+    const size_t count = mha_attend_args(args, desc, bound);
     const size_t parts = mha_grid_divide_up(bound->query_len, attend->queries);
     const mha_grid grid = mha_grid_parts(parts, 1, desc->batch * desc->heads);
-    return mha_run_launch(run, "attend", &attend->rows, args, MHA_ATTEND_ARGS, &grid);
+    return mha_run_launch(run, "attend", &attend->rows, args, count, &grid);
 }

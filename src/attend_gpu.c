@@ -81,9 +81,9 @@ mha_status mha_attend_gpu_launch(const mha_attend_gpu_stage *attend, mha_run *ru
                                  const mha_attention_desc *desc, const mha_bound *bound)
 {
     mha_arg args[MHA_ATTEND_ARGS];
-    mha_attend_args(args, desc, bound);
+    const size_t count = mha_attend_args(args, desc, bound);
     const size_t tiles = mha_grid_divide_up(bound->query_len, ROWS) *
                          mha_grid_divide_up(desc->value_dim, wide_of(attend->lanes));
     const mha_grid grid = mha_grid_parts(tiles, attend->lanes * HIGH, desc->batch * desc->heads);
-    return mha_run_launch(run, "attend", &attend->tile, args, MHA_ATTEND_ARGS, &grid);
+    return mha_run_launch(run, "attend", &attend->tile, args, count, &grid);
 }

@@ -183,9 +183,9 @@ static mha_status launch_part(decode *path, mha_run *run, const mha_bound *bound
         MHA_ARG_MEM(path->parts > 1 ? run->workspace : NULL),
         MHA_ARG_SIZE(region / sizeof(cl_float)),
     };
-    mha_attend_args(args + OWN, &path->desc, bound);
+    const size_t count = OWN + mha_attend_args(args + OWN, &path->desc, bound);
     const mha_grid grid = mha_grid_parts(parts, 1, path->desc.batch * path->desc.kv_heads);
-    return mha_run_launch(run, "decode", &path->part, args, OWN + MHA_ATTEND_ARGS, &grid);
+    return mha_run_launch(run, "decode", &path->part, args, count, &grid);
 }
 
 static mha_status launch_merge(decode *path, mha_run *run, const mha_bound *bound, size_t parts,
@@ -199,10 +199,10 @@ static mha_status launch_merge(decode *path, mha_run *run, const mha_bound *boun
         MHA_ARG_SIZE(region / sizeof(cl_float)),
         MHA_ARG_INT(parts),
     };
-    mha_attend_args(args + OWN, &path->desc, bound);
+    const size_t count = OWN + mha_attend_args(args + OWN, &path->desc, bound);
     const size_t rows = path->desc.heads / path->desc.kv_heads * bound->query_len;
     const mha_grid grid = mha_grid_parts(rows, 1, path->desc.batch * path->desc.kv_heads);
-    return mha_run_launch(run, "merge parts", &path->merge, args, OWN + MHA_ATTEND_ARGS, &grid);
+    return mha_run_launch(run, "merge parts", &path->merge, args, count, &grid);
 }
 
 static mha_status enqueue(void *given, mha_run *run, const mha_bound *bound, size_t region)

@@ -37,7 +37,7 @@ typedef struct mha_arg {
         cl_float real;
         cl_int integers[8]; /* a vector */
         cl_uint naturals[4];
-        cl_ulong sizes[8];
+        cl_ulong sizes[16];
         cl_float reals[2];
     } as;
 } mha_arg;

@@ -32,23 +32,43 @@ static uint32_t dropout_threshold(const mha_attention_desc *desc)
     return (uint32_t)fmin(round((double)desc->dropout_p * 4294967296.0), UINT32_MAX);
 }
 
-void mha_rules_args(mha_arg args[MHA_RULES_ARGS], const mha_attention_desc *desc,
-                    const mha_bound *bound)
+/* A buffer, its offset and its strides. */
+static size_t view_args(mha_arg args[2], const mha_view *view)
 {
-    const mha_view *bias = &bound->bias;
-    const mha_view *mask = &bound->mask;
+    args[0] = (mha_arg)MHA_ARG_MEM(view->buffer);
+    args[1] = (mha_arg)MHA_ARG_SIZES(8, view->offset, view->strides[0], view->strides[1],
+                                     view->strides[2], view->strides[3]);
+    return 2;
+}
+
+/* What only some builds of a kernel are given. */
+static size_t optional_args(mha_arg *args, const mha_attention_desc *desc, const mha_bound *bound)
+{
+    size_t n = 0;
+    if (desc->uses & MHA_USES_BIAS)
+        n += view_args(args + n, &bound->bias);
+    if (desc->uses & MHA_USES_MASK)
+        n += view_args(args + n, &bound->mask);
+    if (desc->uses & MHA_USES_ALIBI)
+        args[n++] = (mha_arg)MHA_ARG_MEM(bound->slopes.buffer);
+    if (desc->uses & MHA_USES_DROPOUT)
+        args[n++] =
+            (mha_arg)MHA_ARG_UINTS(4, dropout_threshold(desc), (cl_uint)bound->dropout_seed,
+                                   (cl_uint)(bound->dropout_seed >> 32), bound->dropout_offset);
+    return n;
+}
+
+size_t mha_rules_args(mha_arg args[MHA_RULES_ARGS], const mha_attention_desc *desc,
+                      const mha_bound *bound)
+{
+    enum {
+        OPTIONAL = 6
+    };
     const mha_key_counts counts = mha_bound_key_counts(desc, bound);
     const mha_arg list[] = {
-        MHA_ARG_MEM(bias->buffer),
-        MHA_ARG_SIZES(8, bias->offset, bias->strides[0], bias->strides[1], bias->strides[2],
-                      bias->strides[3]),
-        MHA_ARG_MEM(mask->buffer),
-        MHA_ARG_SIZES(8, mask->offset, mask->strides[0], mask->strides[1], mask->strides[2],
-                      mask->strides[3]),
         MHA_ARG_MEM(counts.buffer),
         MHA_ARG_MEM(bound->key_starts.buffer),
         MHA_ARG_MEM(bound->per_query.buffer),
-        MHA_ARG_MEM(bound->slopes.buffer),
         MHA_ARG_MEM(bound->sinks.buffer),
         MHA_ARG_MEM(bound->query_offsets.buffer),
         MHA_ARG_MEM(bound->key_offsets.buffer),
@@ -60,9 +80,10 @@ void mha_rules_args(mha_arg args[MHA_RULES_ARGS], const mha_attention_desc *desc
                      (cl_int)clamp_window(desc->window_left),
                      (cl_int)clamp_window(desc->window_right)),
         MHA_ARG_FLOATS(2, desc->softcap, (cl_float)(1 / (1 - (double)desc->dropout_p))),
-        MHA_ARG_UINTS(4, dropout_threshold(desc), (cl_uint)bound->dropout_seed,
-                      (cl_uint)(bound->dropout_seed >> 32), bound->dropout_offset),
     };
-    _Static_assert(sizeof list == MHA_RULES_ARGS * sizeof *list, "callers make room for them all");
+    _Static_assert(sizeof list == (MHA_RULES_ARGS - OPTIONAL) * sizeof *list,
+                   "callers make room for them all");
     memcpy(args, list, sizeof list);
+    const size_t n = sizeof list / sizeof *list;
+    return n + optional_args(args + n, desc, bound);
 }

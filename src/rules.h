@@ -9,10 +9,10 @@
 int mha_rules_options(char *text, size_t size, const mha_attention_desc *desc);
 
 enum {
-    MHA_RULES_ARGS = 15
+    MHA_RULES_ARGS = 15 /* at the most */
 };
-/* Appends the arguments to a launch's list. */
-void mha_rules_args(mha_arg args[MHA_RULES_ARGS], const mha_attention_desc *desc,
-                    const mha_bound *bound);
+/* Appends the arguments to a launch's list; returns how many. */
+size_t mha_rules_args(mha_arg args[MHA_RULES_ARGS], const mha_attention_desc *desc,
+                      const mha_bound *bound);
 
 #endif

@@ -53,8 +53,8 @@ mha_status mha_softmax_launch(const mha_softmax_stage *softmax, mha_run *run,
     };
     mha_arg args[OWN + MHA_RULES_ARGS];
     memcpy(args, own, sizeof own);
-    mha_rules_args(args + OWN, desc, bound);
+    const size_t count = OWN + mha_rules_args(args + OWN, desc, bound);
     const mha_grid grid =
         mha_grid_groups(desc->batch * desc->heads * bound->query_len, softmax->group);
-    return mha_run_launch(run, "softmax", &softmax->rows, args, OWN + MHA_RULES_ARGS, &grid);
+    return mha_run_launch(run, "softmax", &softmax->rows, args, count, &grid);
 }
