@@ -98,6 +98,10 @@ Test(bench, stages_do_the_work_of_a_problem)
         { "b1h2q1k128d8", "decode", 2.0 * 2 * 128 * 16 },
         { "b2h3q16k16d8cm0.5", "streaming", 2.0 * 2 * 3 * 136 * 16 },
         { "layer-b1h2q16k16e32", "composed", 2.0 * (2 * 16 * 16 * 32 + 4 * 16 * 32 * 32) },
+        { "encoder-b1h2q16e32f48BT", "streaming",
+          2.0 * (2 * 16 * 16 * 32 + 4 * 16 * 32 * 32 + 2 * 16 * 32 * 48) },
+        { "encoder-b2h2q16e32f48GNQFs", "composed",
+          2.0 * 2 * (2 * 16 * 16 * 32 + 4 * 16 * 32 * 32 + 3 * 16 * 32 * 48) },
         { "gemm-m16n24k32", "composed", 2.0 * 16 * 24 * 32 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -275,6 +279,26 @@ Test(bench, new_kinds_are_verified)
     tool_expect_in("stderr", tool_err, "it takes no offsets");
 }
 
+/* An encoder layer of each kind is verified as a whole, and one that is wrong would be told: the
+ * limit is far below what its activation changes. */
+Test(bench, encoder_layers_are_verified)
+{
+    static const char *const words[] = { "encoder-b2h2q5e8f12BTl", "encoder-b2h2q5e8f12FrNc",
+                                         "encoder-b1h4q5e8f12g2FtQGBe",
+                                         "encoder-b1h2q5e8f12FsNQGp" };
+    tool_expect_code(RUN("mha-bench", "--json", "--verify", words[0], words[1], words[2], words[3]),
+                     0);
+    json_t *root = json_loads(tool_out, 0, NULL);
+    cr_assert_eq(json_array_size(root), 4, "%s: %s", tool_shown, tool_out);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *problem = json_array_get(root, i);
+        cr_expect_str_eq(json_string_value(field(problem, "outcome", JSON_STRING)), "ok", "%s",
+                         words[i]);
+        cr_expect_lt(number(problem, "error_limit"), 1e-4, "%s", words[i]);
+    }
+    json_decref(root);
+}
+
 /* What makes no sense together ends in a sentence, from the grammar or from the library. */
 Test(bench, words_that_make_no_sense)
 {
@@ -317,7 +341,7 @@ Test(bench, a_plot)
     make_gnuplot("#!/bin/sh\ncat >\"${0%/*}/script\"\n");
     tool_expect_code(RUN("mha-bench", "--plot", tool_path(file, "it's \"a\" plot.svg"),
                          "--min-time", "0", "--path", "streaming", "b1h2q16k16d4", "b1h2q8k8d4",
-                         "b1h2q3k8d4c", "gemm-m4n5k6"),
+                         "b1h2q3k8d4c", "gemm-m4n5k6", "encoder-b1h2q8e4f6"),
                      0);
     tool_read(tool_path(file, "script"), script);
     tool_expect_in("the script", script, "set terminal svg ");
@@ -326,7 +350,7 @@ Test(bench, a_plot)
     tool_expect_in("the script", script, "\n16 ");
     for (const char *const *title =
              (const char *const[]){ "'b1h2d4 streaming'", "'b1h2q3d4c streaming'", "'gemm-n5k6'",
-                                    NULL };
+                                    "'encoder-b1h2e4f6 streaming'", NULL };
          *title; title++) {
         const char *const first = strstr(script, *title);
         cr_expect(first && strstr(first + 1, *title), "%s: %s is not in two panels: %s", tool_shown,

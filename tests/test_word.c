@@ -18,7 +18,7 @@ Test(word, sizes_of_an_attention)
 {
     const problem parsed = parse("b2h5q4k6d20");
     const mha_attention_desc *desc = &parsed.desc.attention;
-    cr_assert(!parsed.is_layer);
+    cr_assert(parsed.kind != KIND_LAYER);
     cr_assert_eq(desc->batch, 2);
     cr_assert_eq(desc->heads, 5);
     cr_assert_eq(desc->query_len, 4);
@@ -129,7 +129,7 @@ Test(word, a_layer)
 {
     const problem parsed = parse("layer-b8h8q3k5e512v24iq96ik80iv72o64BTMxe");
     const mha_layer_desc *desc = &parsed.desc;
-    cr_assert(parsed.is_layer);
+    cr_assert(parsed.kind == KIND_LAYER);
     cr_assert(parsed.is_cross);
     cr_assert_eq(desc->attention.head_dim, 0);
     cr_assert_eq(desc->attention.value_dim, 24);
@@ -144,11 +144,39 @@ Test(word, a_layer)
     cr_assert_eq(parse("layer-b8h8q3k5e512B").desc.flags, MHA_LAYER_BIAS_ALL);
 }
 
+Test(word, an_encoder_layer)
+{
+    const problem parsed = parse("encoder-b8h12q3e384f1536BTNQGFsl2cp");
+    const mha_attention_desc *a = &parsed.desc.attention;
+    cr_assert(parsed.kind == KIND_ENCODER);
+    cr_assert_eq(a->batch, 8);
+    cr_assert_eq(a->heads, 12);
+    cr_assert_eq(a->query_len, 3);
+    cr_assert_eq(a->key_len, 3);
+    cr_assert_eq(a->uses, MHA_USES_KEY_LENGTHS | MHA_USES_CAUSAL | MHA_USES_PROBS);
+    cr_assert_eq(parsed.desc.model_width, 384);
+    cr_assert_eq(parsed.desc.flags, MHA_LAYER_BIAS_ALL | MHA_LAYER_OUT_IN);
+    cr_assert_eq(parsed.ffn.hidden_width, 1536);
+    cr_assert_eq(parsed.ffn.activation, MHA_ACTIVATION_SILU);
+    cr_assert_eq(parsed.ffn.flags, MHA_FFN_BIAS_HIDDEN | MHA_FFN_BIAS_GATE | MHA_FFN_BIAS_OUTPUT |
+                                       MHA_FFN_GATE | MHA_FFN_OUT_IN);
+    cr_assert(parsed.norms_before);
+    cr_assert(parsed.is_rms);
+    const problem plain = parse("encoder-b8h12q3e384f1536B");
+    cr_assert_eq(plain.ffn.activation, MHA_ACTIVATION_GELU);
+    cr_assert_eq(plain.ffn.flags, MHA_FFN_BIAS_HIDDEN | MHA_FFN_BIAS_OUTPUT);
+    cr_assert(!plain.norms_before);
+    cr_assert(!plain.is_rms);
+    cr_assert_eq(parse("encoder-b8h12q3e384f1536Fr").ffn.activation, MHA_ACTIVATION_RELU);
+    cr_assert_eq(parse("encoder-b8h12q3e384f1536Ft").ffn.activation, MHA_ACTIVATION_GELU_TANH);
+    cr_assert_eq(parse("layer-b8h8q3k5e512BT").ffn.flags, 0);
+}
+
 Test(word, a_gemm)
 {
     const problem parsed = parse("gemm-m5n6k7");
-    cr_assert(parsed.is_gemm);
-    cr_assert(!parsed.is_layer);
+    cr_assert(parsed.kind == KIND_GEMM);
+    cr_assert(parsed.kind != KIND_LAYER);
     cr_assert_eq(parsed.gemm.m, 5);
     cr_assert_eq(parsed.gemm.n, 6);
     cr_assert_eq(parsed.gemm.k, 7);
@@ -215,6 +243,10 @@ Test(word, canonical)
         { "b2h5q4k6d20l05P", "b2h5q4k6d20l5P" },
         { "b2h5q4k6d20Ll5wl3", "b2h5q4k6d20wl3l5L" },
         { "gemm-m05n6k7", "gemm-m5n6k7" },
+        { "encoder-b2h5q4e100f400", "encoder-b2h5q4e100f400" },
+        { "encoder-b2h5q4e100f400Fg", "encoder-b2h5q4e100f400" },
+        { "encoder-b2h5q4e100f400Frs30QNGTBl4e", "encoder-b2h5q4e100f400l4s30BTGFrNQe" },
+        { "encoder-b2h5q4e100f400Bg1", "encoder-b2h5q4e100f400g1B" },
         { "layer-b2h5q4k6e100", "layer-b2h5q4k6e100" },
         { "layer-b2h5q4k6e100exMTBo1iv2ik3iq4", "layer-b2h5q4k6e100iq4ik3iv2o1BTMxe" },
     };
@@ -275,7 +307,7 @@ Test(word, refusals)
         { "b2h5q4k6d20wb", 12, "neither" },
         { "b2h5q4k6d20wl3wbc", 15, "cb" },
         { "b2h5q4k6d20Swb", 13, "neither" },
-        { "b2h5q4k6d20B", 12, "for layers only" },
+        { "b2h5q4k6d20B", 12, "for layers and encoder layers only" },
         { "b2h5q4k6d20t", 12, "no option" },
         { "b2h5q4k6d20tf32", 12, "no option" },
         { "b2h5q4k6d20f16", 12, "no option" },
@@ -310,16 +342,27 @@ Test(word, refusals)
         { "b2h5q4k6d20l0", 13, "at least 1" },
         { "b2h5q4k6d20l7", 12, "above the key length, 6" },
         { "b2h5q4k6d20l5l", 14, "already at character 12" },
+        { "encoder-b2h5q4k4e100f400", 15, "the model width" },
+        { "encoder-b2h5q4e100", 19, "the width between" },
+        { "encoder-b2h5q4e100f0", 20, "at least 1" },
+        { "encoder-b2h5q4e100f400F", 24, "r, g, t or s" },
+        { "encoder-b2h5q4e100f400FrFs", 25, "already at character 23" },
+        { "encoder-b2h5q4e100f400l5", 23, "above the key length, 4" },
+        { "encoder-b2h5q4e100f400M", 23, "for layers only" },
+        { "encoder-b2h5q4e100f400n", 23, "for attentions only" },
+        { "encoder-b2h5q4e100f400+1", 23, "for attentions only" },
+        { "layer-b2h5q4k6e100G", 19, "for encoder layers only" },
+        { "b2h5q4k6d20N", 12, "for encoder layers only" },
         { "gemm-", 6, "the rows" },
         { "gemm-m5n6", 10, "the inner length" },
         { "gemm-m0n6k7", 7, "at least 1" },
         { "gemm-m5n6k7l", 12, "for attentions and layers only" },
         { "gemm-m5n6k7n", 12, "for attentions only" },
-        { "gemm-m5n6k7T", 12, "for layers only" },
+        { "gemm-m5n6k7T", 12, "for layers and encoder layers only" },
         { "gemm-m5n6k7m", 12, "for attentions and layers only" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        problem parsed = { .is_layer = true };
+        problem parsed = { .kind = KIND_LAYER };
         problem none;
         memset(&none, 0, sizeof none);
         char error[200] = "";

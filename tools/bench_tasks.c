@@ -31,6 +31,8 @@ static const entry sweep[] = {
     { "b2h4q48k65d32mbkcwl16s30", 0 },
     { "layer-b2h5q4k6e100l", 0 }, /* the article's layer */
     { "layer-b2h8q64k64e512BT", 0 },
+    { "encoder-b2h5q9e100f130BTl", 0 },
+    { "encoder-b2h4q20e64f90g2cNQGFs", 0 }, /* as decoder-only models have it */
     { "gemm-m33n70k40", 0 },
 };
 

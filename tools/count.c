@@ -46,10 +46,13 @@ static double count_pairs(const problem_ready *ready)
 }
 
 /* Multiplications that go with an addition in a projection of a layer. */
-static double projected_products(const mha_layer_desc *layer, const char *stage)
+static double projected_products(const problem_ready *ready, const char *stage)
 {
+    const mha_layer_desc *layer = &ready->desc;
     const mha_attention_desc *d = &layer->attention;
+    const mha_ffn_desc *ffn = &ready->ffn;
     const bool has_output = !(layer->flags & MHA_LAYER_MERGED_OUTPUT);
+    const bool has_gate = ffn->flags & MHA_FFN_GATE;
     const struct {
         const char *stage;
         size_t rows, in, out;
@@ -61,6 +64,9 @@ static double projected_products(const mha_layer_desc *layer, const char *stage)
           d->heads * d->head_dim + d->kv_heads * (d->head_dim + d->value_dim) },
         { "project output", has_output ? d->query_len : 0, d->heads * d->value_dim,
           layer->output_width },
+        { "feed-forward hidden", d->query_len, ffn->width, ffn->hidden_width },
+        { "feed-forward gate", has_gate ? d->query_len : 0, ffn->width, ffn->hidden_width },
+        { "feed-forward output", d->query_len, ffn->hidden_width, ffn->width },
     };
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
         if (!strcmp(stage, list[i].stage))
@@ -77,12 +83,12 @@ static double stage_products(const problem_ready *ready, const char *stage)
     const bool attends = !strcmp(stage, "attend") || !strcmp(stage, "decode");
     const bool scores = attends || !strcmp(stage, "scores");
     const bool weighs = attends || !strcmp(stage, "probs value");
-    if (ready->is_gemm)
+    if (ready->kind == KIND_GEMM)
         return strcmp(stage, "gemm") ? 0 : (double)g->m * (double)g->n * (double)g->k;
     if (scores || weighs)
         return count_pairs(ready) * (double)d->heads *
                (double)((scores ? d->head_dim : 0) + (weighs ? d->value_dim : 0));
-    return ready->is_layer ? projected_products(&ready->desc, stage) : 0;
+    return ready->kind == KIND_ATTENTION ? 0 : projected_products(ready, stage);
 }
 
 double count_stage_flops(const problem_ready *ready, const char *stage)
@@ -92,8 +98,17 @@ double count_stage_flops(const problem_ready *ready, const char *stage)
 
 double count_flops(const problem_ready *ready)
 {
-    static const char *const stages[] = { "gemm",        "attend",        "project query",
-                                          "project key", "project value", "project output" };
+    static const char *const stages[] = {
+        "gemm",
+        "attend",
+        "project query",
+        "project key",
+        "project value",
+        "project output",
+        "feed-forward hidden",
+        "feed-forward gate",
+        "feed-forward output",
+    };
     double flops = 0;
     for (size_t i = 0; i < sizeof stages / sizeof stages[0]; i++)
         flops += count_stage_flops(ready, stages[i]);
@@ -132,7 +147,7 @@ double count_bytes(const problem_ready *ready)
     double bytes = 0;
     for (int slot = 0; slot < PROBLEM_SLOTS; slot++) {
         const bool is_partly =
-            (slot == PROBLEM_KEY || slot == PROBLEM_VALUE) && !ready->is_layer && !ready->is_gemm;
+            (slot == PROBLEM_KEY || slot == PROBLEM_VALUE) && ready->kind == KIND_ATTENTION;
         if (is_partly)
             bytes += heads * bytes_of_row(&t[slot]) * (count_seen_keys(ready) + joined);
         else if (slot == PROBLEM_COS || slot == PROBLEM_SIN)

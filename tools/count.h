@@ -6,7 +6,7 @@
 
 /* Floating-point operations of one call: 2 head_dim + 2 value_dim for each head and pair of query
  * and key that lengths, causal and windows leave (not for a softmax's own), and 2 for each
- * product in a projection or a gemm. */
+ * product in a projection or a gemm (not for norms and activations). */
 double count_flops(const problem_ready *ready);
 
 /* Those of them that a stage of this name (see mha_stage_fn) does, whatever the path: "attend" does

@@ -2,7 +2,7 @@
  * end to end are laid out as one, and a cache is shown as it is after the call. */
 #include "expect_cache.h"
 
-#include "reference.h"
+#include "reference_layers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +72,31 @@ static mha_status count_rows(const problem_ready *ready, expect_inputs *made)
     return MHA_OK;
 }
 
+/* An encoder layer is a decoder layer without a memory. */
+static void run_encoder(const problem_ready *ready, const mha_layer_desc *attention,
+                        const reference_layer_weights *weights, const reference_args *args)
+{
+    const problem_tensor *t = ready->tensors;
+    const mha_decoder_desc desc = { .self_attention = *attention,
+                                    .feed_forward = ready->ffn,
+                                    .norm = ready->norm,
+                                    .norm_place = ready->norm_place };
+    const reference_decoder_weights all = {
+        .self_attention = *weights,
+        .feed_forward = { .hidden = t[PROBLEM_FFN_HIDDEN].host,
+                          .gate = t[PROBLEM_FFN_GATE].host,
+                          .output = t[PROBLEM_FFN_OUTPUT].host,
+                          .bias_hidden = t[PROBLEM_FFN_BIAS_HIDDEN].host,
+                          .bias_gate = t[PROBLEM_FFN_BIAS_GATE].host,
+                          .bias_output = t[PROBLEM_FFN_BIAS_OUTPUT].host },
+        .norm_self_attention = t[PROBLEM_NORM_ATTENTION].host,
+        .norm_feed_forward = t[PROBLEM_NORM_FFN].host,
+    };
+    reference_decoder(
+        &desc, &all,
+        &(reference_decoder_args){ .input = args->query, .self = *args, .output = args->output });
+}
+
 static void run_reference(const problem_ready *ready, const expect_inputs *made,
                           double *wanted[PROBLEM_SLOTS])
 {
@@ -113,10 +138,12 @@ static void run_reference(const problem_ready *ready, const expect_inputs *made,
         .bias_value = t[PROBLEM_BIAS_VALUE].host,
         .bias_output = t[PROBLEM_BIAS_OUTPUT].host,
     };
-    if (ready->is_gemm)
+    if (ready->kind == KIND_GEMM)
         reference_gemm(&ready->gemm_desc, &(reference_gemm_args){
                                               .a = args.query, .b = args.key, .out = args.output });
-    else if (ready->is_layer)
+    else if (ready->kind == KIND_ENCODER)
+        run_encoder(ready, &desc, &weights, &args);
+    else if (ready->kind == KIND_LAYER)
         reference_layer(&desc, &weights, &args);
     else
         reference_attention(&desc.attention, &args);

@@ -109,7 +109,10 @@ static curve curve_of(const problem *subject, const char *path)
     if (square)
         d->query_len = 0;
     word_print(&rest, made.title, sizeof made.title);
-    take_out(made.title, rest.is_gemm ? "m0" : square ? "q0k0" : "k0");
+    take_out(made.title, rest.kind == KIND_GEMM      ? "m0"
+                         : rest.kind == KIND_ENCODER ? "q0"
+                         : square                    ? "q0k0"
+                                                     : "k0");
     const size_t length = strlen(made.title);
     if (strcmp(path, "-"))
         snprintf(made.title + length, sizeof made.title - length, " %s", path);
@@ -136,7 +139,8 @@ void plot_add(plot *self, const problem *subject, const char *path, double gflop
     const curve wanted = curve_of(subject, path);
     self->points[self->num_points++] = (point){
         .curve = place_curve(self, &wanted),
-        .length = (double)(subject->is_gemm ? subject->gemm.m : subject->desc.attention.key_len),
+        .length = (double)(subject->kind == KIND_GEMM ? subject->gemm.m
+                                                      : subject->desc.attention.key_len),
         .gflops = gflops,
         .intensity = gflops / gbytes_per_s,
     };

@@ -1,5 +1,5 @@
-/* A problem made ready to run: its seeded data on the host and on a device, and the attention or
- * layer that solves it, or the matrix product. */
+/* A problem made ready to run: its seeded data on the host and on a device, and the attention, the
+ * layer or the matrix product that solves it. */
 #ifndef MHA_TOOLS_PROBLEM_H
 #define MHA_TOOLS_PROBLEM_H
 
@@ -38,6 +38,14 @@ typedef enum problem_slot {
     PROBLEM_BIAS_KEY,
     PROBLEM_BIAS_VALUE,
     PROBLEM_BIAS_OUTPUT,
+    PROBLEM_FFN_HIDDEN, /* of an encoder layer, in the order of its network's projections */
+    PROBLEM_FFN_GATE,
+    PROBLEM_FFN_OUTPUT,
+    PROBLEM_FFN_BIAS_HIDDEN,
+    PROBLEM_FFN_BIAS_GATE,
+    PROBLEM_FFN_BIAS_OUTPUT,
+    PROBLEM_NORM_ATTENTION, /* [weight | bias][width] */
+    PROBLEM_NORM_FFN,
     PROBLEM_OUTPUT,
     PROBLEM_SCORES,
     PROBLEM_PROBS,
@@ -67,18 +75,21 @@ typedef struct problem_options {
 } problem_options;
 
 typedef struct problem_ready {
-    bool is_gemm;
-    bool is_layer;
+    problem_kind kind;
     bool is_merged;      /* of an attention */
     bool is_scattered;   /* of a cache: the new keys join at random positions */
     bool is_self;        /* of a layer: query, key and value are one tensor */
     mha_layer_desc desc; /* with the options, and no 0 that stands for a size */
     mha_gemm_desc gemm_desc;
+    mha_ffn_desc ffn; /* of an encoder layer, with its width; and so are these: */
+    mha_norm_desc norm;
+    mha_norm_place norm_place;
     float mask_share;  /* of the pairs that a mask lets be seen */
     size_t key_length; /* of each batch; 0: random ones */
     mha_context *context;
     mha_attention *attention; /* this */
     mha_layer *layer;         /* or this */
+    mha_encoder *encoder;     /* or this */
     mha_gemm *gemm;           /* or this */
     uint64_t dropout_seed;
     uint32_t dropout_offset;

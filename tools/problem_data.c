@@ -94,6 +94,17 @@ static void fill_slot(problem_ready *self, problem_slot slot, uint64_t seed)
     case PROBLEM_WEIGHT_OUTPUT:
         fill_weight(data, count, seed, d->heads * d->value_dim);
         break;
+    case PROBLEM_FFN_HIDDEN:
+    case PROBLEM_FFN_GATE:
+        fill_weight(data, count, seed, self->ffn.width);
+        break;
+    case PROBLEM_FFN_OUTPUT:
+        fill_weight(data, count, seed, self->ffn.hidden_width);
+        break;
+    case PROBLEM_NORM_ATTENTION:
+    case PROBLEM_NORM_FFN:
+        fill_uniform(data, count, seed, 0.5f, 1.5f);
+        break;
     default:
         fill_floats(data, count, seed, FILL_UNIFORM);
     }

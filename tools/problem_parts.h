@@ -1,5 +1,5 @@
-/* How a problem comes to its tensors and their data. Between problem.c, problem_sizes.c and
- * problem_data.c only. */
+/* How a problem comes to its object, its tensors and their data. Between the files of problem only.
+ */
 #ifndef MHA_TOOLS_PROBLEM_PARTS_H
 #define MHA_TOOLS_PROBLEM_PARTS_H
 
@@ -16,5 +16,13 @@ mha_status problem_size(problem_ready *self, const mha_layer_desc *given, bool i
 /* Fills the host data of an input that has none yet, and makes what the buffer starts with:
  * *stored, which may be the same, else is for the caller to free. */
 mha_status problem_fill(problem_ready *self, problem_slot slot, uint64_t seed, void **stored);
+
+/* The object, and what it needs of a workspace. The library sees the desc as the word has it, and
+ * says what is wrong with it. What was made is for problem_destroy, also after a failure. */
+mha_status problem_create(problem_ready *self, const mha_layer_desc *given);
+void problem_destroy(problem_ready *self);
+
+/* Gives a layer of any kind its weights, and waits for it. */
+mha_status problem_load(problem_ready *self);
 
 #endif

@@ -164,6 +164,27 @@ static void size_weights(problem_ready *self)
         use_floats(self, PROBLEM_BIAS_OUTPUT, layer->output_width, 1, 1, 1);
 }
 
+/* What an encoder layer has beside its attention. */
+static void size_block(problem_ready *self)
+{
+    const size_t width = self->desc.query_width, between = self->ffn.hidden_width;
+    const unsigned flags = self->ffn.flags;
+    const size_t vectors = self->norm.uses & MHA_NORM_BIAS ? 2 : 1;
+    self->ffn.width = width;
+    use_floats(self, PROBLEM_FFN_HIDDEN, width, between, 1, 1);
+    if (flags & MHA_FFN_GATE)
+        use_floats(self, PROBLEM_FFN_GATE, width, between, 1, 1);
+    use_floats(self, PROBLEM_FFN_OUTPUT, between, width, 1, 1);
+    if (flags & MHA_FFN_BIAS_HIDDEN)
+        use_floats(self, PROBLEM_FFN_BIAS_HIDDEN, between, 1, 1, 1);
+    if (flags & MHA_FFN_BIAS_GATE)
+        use_floats(self, PROBLEM_FFN_BIAS_GATE, between, 1, 1, 1);
+    if (flags & MHA_FFN_BIAS_OUTPUT)
+        use_floats(self, PROBLEM_FFN_BIAS_OUTPUT, width, 1, 1, 1);
+    use_floats(self, PROBLEM_NORM_ATTENTION, vectors, width, 1, 1);
+    use_floats(self, PROBLEM_NORM_FFN, vectors, width, 1, 1);
+}
+
 static void size_layer(problem_ready *self)
 {
     const mha_layer_desc *layer = &self->desc;
@@ -189,11 +210,11 @@ static void size_gemm(problem_ready *self)
 mha_status problem_size(problem_ready *self, const mha_layer_desc *given, bool is_cross,
                         uint64_t seed)
 {
-    if (self->is_gemm) {
+    if (self->kind == KIND_GEMM) {
         size_gemm(self);
         return MHA_OK;
     }
-    if (!self->is_layer) {
+    if (self->kind == KIND_ATTENTION) {
         mha_attention_desc *d = &self->desc.attention;
         *d = reference_attention_resolve(&given->attention);
         if (d->uses & MHA_USES_ROTARY && !d->rotary_dim)
@@ -205,5 +226,7 @@ mha_status problem_size(problem_ready *self, const mha_layer_desc *given, bool i
     self->is_self = !is_cross && d.attention.query_len == d.attention.key_len &&
                     d.query_width == d.key_width && d.key_width == d.value_width;
     size_layer(self);
+    if (self->kind == KIND_ENCODER)
+        size_block(self);
     return MHA_OK;
 }

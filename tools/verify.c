@@ -28,12 +28,14 @@ static size_t summed_length(const problem_ready *ready)
 {
     const mha_layer_desc *layer = &ready->desc;
     const mha_attention_desc *d = &layer->attention;
-    if (ready->is_gemm)
+    if (ready->kind == KIND_GEMM)
         return ready->gemm_desc.k;
     size_t length = d->head_dim + d->key_len;
-    if (ready->is_layer)
+    if (ready->kind != KIND_ATTENTION)
         length +=
             layer->query_width + layer->key_width + layer->value_width + d->heads * d->value_dim;
+    if (ready->kind == KIND_ENCODER) /* two projections and two norms */
+        length += 3 * ready->ffn.width + ready->ffn.hidden_width;
     return length;
 }
 

@@ -6,10 +6,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+typedef enum problem_kind {
+    KIND_ATTENTION, /* only desc.attention counts */
+    KIND_LAYER,
+    KIND_ENCODER, /* a layer of a transformer: desc is its self-attention */
+    KIND_GEMM     /* only gemm counts */
+} problem_kind;
+
 /* A zero-initialised problem is no problem yet; word_parse makes one. */
 typedef struct problem {
-    bool is_gemm;        /* then only gemm counts */
-    bool is_layer;       /* else only desc.attention counts */
+    problem_kind kind;
     bool is_cross;       /* of a layer: query, key and value are three tensors, not one */
     bool is_merged;      /* of an attention: its tensors are [batch][len][heads][dim] */
     bool is_scattered;   /* of a cache: the new keys join at random positions */
@@ -17,6 +23,8 @@ typedef struct problem {
     size_t key_length;   /* with MHA_USES_KEY_LENGTHS: of each batch; 0: random ones */
     mha_layer_desc desc; /* fields that the word leaves out are 0 */
     mha_gemm_desc gemm;
+    mha_ffn_desc ffn; /* of an encoder layer, and so are these: */
+    bool norms_before, is_rms;
 } problem;
 
 /* problem.mask_share where the word says none. */

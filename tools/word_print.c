@@ -58,8 +58,9 @@ static bool is_there(const word_part *part, const problem *subject)
     size_t number;
     bool flag;
     mha_type type;
-    if (part->uses || part->flags)
-        return desc->uses & part->uses || subject->desc.flags & part->flags;
+    if (part->uses || part->flags || part->ffn_flags)
+        return desc->uses & part->uses || subject->desc.flags & part->flags ||
+               subject->ffn.flags & part->ffn_flags;
     switch (part->kind) {
     case PART_NUMBER:
         memcpy(&number, field, sizeof number);
@@ -73,6 +74,8 @@ static bool is_there(const word_part *part, const problem *subject)
     case PART_FLAG:
         memcpy(&flag, field, sizeof flag);
         return flag;
+    case PART_FUNCTION:
+        return subject->ffn.activation != WORD_FUNCTION;
     case PART_TYPE:
         memcpy(&type, field, sizeof type);
         return type == part->type;
@@ -125,6 +128,11 @@ static void print_value(printer *p, const word_part *part, const problem *subjec
     case PART_PACKED:
         print_packed(p, desc->uses);
         break;
+    case PART_FUNCTION:
+        for (size_t i = 0; i < WORD_FUNCTIONS; i++)
+            if (subject->ffn.activation == word_functions[i].kind)
+                print(p, "%c", word_functions[i].letter);
+        break;
     case PART_STAGE:
         print(p, "%d", (int)desc->scores_stage);
         break;
@@ -136,10 +144,7 @@ static void print_value(printer *p, const word_part *part, const problem *subjec
 size_t word_print(const problem *subject, char *word, size_t word_size)
 {
     printer p = { .word = word, .size = word_size };
-    print(&p, "%s",
-          subject->is_layer  ? WORD_LAYER_PREFIX
-          : subject->is_gemm ? WORD_GEMM_PREFIX
-                             : "");
+    print(&p, "%s", word_prefixes[subject->kind]);
     for (size_t i = 0; i < WORD_PARTS; i++) {
         if (!word_fits(&word_parts[i], subject) || !is_there(&word_parts[i], subject))
             continue;

@@ -6,7 +6,10 @@
     IN_ATTENTION, .kind = PART_TYPE, ATTENTION(member), .type = (letters_type)
 #define GEMM(member) .place = IN_GEMM, .field = offsetof(problem, gemm.member)
 #define LAYER(member) .place = IN_LAYER, .field = offsetof(problem, desc.member)
-#define FLAG(bits) .kind = PART_LETTER, .place = IN_LAYER, .flags = (bits)
+#define FFN(member) .place = IN_ENCODER, .field = offsetof(problem, ffn.member)
+#define FLAG(bits, ffn_bits) \
+    .kind = PART_LETTER, .place = IN_LAYER | IN_ENCODER, .flags = (bits), .ffn_flags = (ffn_bits)
+#define FFN_BIAS_ALL (MHA_FFN_BIAS_HIDDEN | MHA_FFN_BIAS_GATE | MHA_FFN_BIAS_OUTPUT)
 #define USES(bits) .kind = PART_LETTER, .uses = (bits)
 #define CACHE(bits) IN_ATTENTION, .needs_cache = true, .uses = (bits)
 
@@ -14,9 +17,11 @@ const word_part word_parts[] = {
     { "b", "the batch", .required = true, ATTENTION(batch) },
     { "h", "the heads", .required = true, ATTENTION(heads), .least = 1 },
     { "q", "the query length", .required = true, ATTENTION(query_len) },
-    { "k", "the key length", .required = true, ATTENTION(key_len) },
+    { "k", "the key length", IN_ATTENTION | IN_LAYER, .required = true, ATTENTION(key_len) },
     { "d", "the head dim", IN_ATTENTION, .required = true, ATTENTION(head_dim), .least = 1 },
-    { "e", "the model width", .required = true, LAYER(model_width), .least = 1 },
+    { "e", "the model width", IN_LAYER | IN_ENCODER, .required = true,
+      .field = offsetof(problem, desc.model_width), .least = 1 },
+    { "f", "the width between", .required = true, FFN(hidden_width), .least = 1 },
 
     { "m", "the rows", .required = true, GEMM(m), .least = 1 },
     { "n", "the columns", .required = true, GEMM(n), .least = 1 },
@@ -42,10 +47,16 @@ const word_part word_parts[] = {
     { "A", "ALiBi", USES(MHA_USES_ALIBI) },
     { "S", "sinks", USES(MHA_USES_SINKS) },
     { "D", "dropout", .kind = PART_SHARE, ATTENTION(dropout_p), .uses = MHA_USES_DROPOUT },
-    { "B", "biases of projections", FLAG(MHA_LAYER_BIAS_ALL) },
-    { "T", "weights out x in", FLAG(MHA_LAYER_OUT_IN) },
-    { "M", "merged heads as output", FLAG(MHA_LAYER_MERGED_OUTPUT) },
+    { "B", "biases of projections", FLAG(MHA_LAYER_BIAS_ALL, FFN_BIAS_ALL) },
+    { "T", "weights out x in", FLAG(MHA_LAYER_OUT_IN, MHA_FFN_OUT_IN) },
+    { "M", "merged heads as output", IN_LAYER, .kind = PART_LETTER,
+      .flags = MHA_LAYER_MERGED_OUTPUT },
     { "x", "cross-attention", IN_LAYER, .kind = PART_FLAG, .field = offsetof(problem, is_cross) },
+    { "G", "a gate", IN_ENCODER, .kind = PART_LETTER, .ffn_flags = MHA_FFN_GATE },
+    { "F", "the activation", .kind = PART_FUNCTION, FFN(activation) },
+    { "N", "norms before", IN_ENCODER, .kind = PART_FLAG,
+      .field = offsetof(problem, norms_before) },
+    { "Q", "RMS norms", IN_ENCODER, .kind = PART_FLAG, .field = offsetof(problem, is_rms) },
     { "+", "the number of new keys", IN_ATTENTION, ATTENTION(new_len), .least = 1,
       .uses = MHA_USES_APPEND },
     { "@", "random positions", CACHE(0), .kind = PART_FLAG,
@@ -76,17 +87,45 @@ const word_axis word_axes[] = {
 
 _Static_assert(sizeof word_axes / sizeof word_axes[0] == WORD_AXES, "word_table.h counts them");
 
+const word_function word_functions[] = {
+    { 'r', MHA_ACTIVATION_RELU },
+    { 'g', MHA_ACTIVATION_GELU },
+    { 't', MHA_ACTIVATION_GELU_TANH },
+    { 's', MHA_ACTIVATION_SILU },
+};
+
+_Static_assert(sizeof word_functions / sizeof word_functions[0] == WORD_FUNCTIONS,
+               "word_table.h counts them");
+
+const char *const word_prefixes[] = {
+    [KIND_ATTENTION] = "",
+    [KIND_LAYER] = "layer-",
+    [KIND_ENCODER] = "encoder-",
+    [KIND_GEMM] = "gemm-",
+};
+
+static unsigned places_of(const word_part *part)
+{
+    return part->place ? part->place : IN_ATTENTION | IN_LAYER | IN_ENCODER;
+}
+
 bool word_fits(const word_part *part, const problem *subject)
 {
-    switch (part->place) {
-    case IN_GEMM:
-        return subject->is_gemm;
-    case IN_LAYER:
-        return subject->is_layer;
+    return places_of(part) >> subject->kind & 1;
+}
+
+const char *word_place_name(const word_part *part)
+{
+    switch (places_of(part)) {
     case IN_ATTENTION:
-        return !subject->is_gemm && !subject->is_layer;
-    case IN_BOTH:
+        return "attentions";
+    case IN_LAYER:
+        return "layers";
+    case IN_ENCODER:
+        return "encoder layers";
+    case IN_LAYER | IN_ENCODER:
+        return "layers and encoder layers";
     default:
-        return !subject->is_gemm;
+        return "attentions and layers";
     }
 }

@@ -7,8 +7,12 @@
 
 #include <stdint.h>
 
-#define WORD_LAYER_PREFIX "layer-"
-#define WORD_GEMM_PREFIX "gemm-"
+/* What a word of a kind begins with. */
+extern const char *const word_prefixes[];
+
+enum {
+    WORD_KINDS = KIND_GEMM + 1
+};
 
 typedef enum part_kind {
     PART_NUMBER,  /* a number, into a size_t of the problem */
@@ -23,15 +27,18 @@ typedef enum part_kind {
     PART_PACKED,   /* may be followed by "q" or "k" */
     PART_STAGE,    /* an mha_scores_stage as its number */
     PART_FLAG,     /* a bool of the problem */
+    PART_FUNCTION, /* the letter of an activation function */
     PART_TYPE,     /* an mha_type of the problem */
     PART_LETTER    /* bits only */
 } part_kind;
 
+/* The kinds that a part is of, a bit each. */
 typedef enum part_place {
-    IN_BOTH, /* in an attention and in a layer */
-    IN_ATTENTION,
-    IN_LAYER,
-    IN_GEMM
+    IN_MOST = 0, /* in all that attend */
+    IN_ATTENTION = 1 << KIND_ATTENTION,
+    IN_LAYER = 1 << KIND_LAYER,
+    IN_ENCODER = 1 << KIND_ENCODER,
+    IN_GEMM = 1 << KIND_GEMM
 } part_place;
 
 typedef struct word_part {
@@ -43,13 +50,14 @@ typedef struct word_part {
     size_t field; /* offset in the problem */
     size_t least; /* the smallest number */
     uint64_t uses;
-    unsigned flags;
+    unsigned flags;     /* of the projections of an attention */
+    unsigned ffn_flags; /* of a feed-forward network */
     mha_type type;
     bool needs_cache; /* it says how new keys join or queries are rotated */
 } word_part;
 
 enum {
-    WORD_PARTS = 46,
+    WORD_PARTS = 51,
     WORD_AXES = 4
 };
 
@@ -63,7 +71,24 @@ typedef struct word_axis {
 
 extern const word_axis word_axes[WORD_AXES];
 
-/* Whether the part is of the problem's kind: an attention, a layer or a gemm. */
+typedef struct word_function {
+    char letter;
+    mha_activation_kind kind;
+} word_function;
+
+enum {
+    WORD_FUNCTIONS = 4
+};
+
+/* Those that a word names; an encoder layer whose word names none has WORD_FUNCTION. */
+extern const word_function word_functions[WORD_FUNCTIONS];
+
+#define WORD_FUNCTION MHA_ACTIVATION_GELU
+
+/* Whether the part is of the problem's kind. */
 bool word_fits(const word_part *part, const problem *subject);
+
+/* "layers and encoder layers": the kinds that a part is of, in words. */
+const char *word_place_name(const word_part *part);
 
 #endif
