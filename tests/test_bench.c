@@ -42,6 +42,7 @@ static void expect_problem(const json_t *problem, const char *word, bool timed)
     field(problem, "gbytes_per_s", number);
     field(problem, "peak_gbytes_per_s", number);
     field(problem, "bandwidth_share", number);
+    field(problem, "sentences_per_s", JSON_NULL);
     field(problem, "max_error", JSON_REAL);
     field(problem, "error_limit", JSON_REAL);
     const json_t *stages = field(problem, "stages", JSON_ARRAY);
@@ -213,10 +214,11 @@ Test(bench, csv_rows_fit_the_header)
         tool_expect_code(RUN("mha-bench", "--csv", modes[mode], "--min-time", "0", "b1h1q2k2d4",
                              "layer-b1h2q2k2e8"),
                          0);
-        tool_expect_in("stdout", tool_out,
-                       "problem,device,platform,type,key_value_type,path,tiling,"
-                       "min_ms,median_ms,gflops,peak_gflops,peak_share,gbytes_per_s,"
-                       "peak_gbytes_per_s,bandwidth_share,max_error,error_limit,outcome\n");
+        tool_expect_in(
+            "stdout", tool_out,
+            "problem,device,platform,type,key_value_type,path,tiling,"
+            "min_ms,median_ms,gflops,peak_gflops,peak_share,gbytes_per_s,"
+            "peak_gbytes_per_s,bandwidth_share,sentences_per_s,max_error,error_limit,outcome\n");
         size_t lines = 0, columns = 0;
         for (const char *line = tool_out; *line; lines++) {
             const size_t length = strcspn(line, "\n");

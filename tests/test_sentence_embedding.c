@@ -301,3 +301,70 @@ Test(sentence_embedding, weights_that_are_not_all_there)
                    "model.safetensors: it has no tensor encoder.layer.1.output.dense.bias");
     free(weights);
 }
+
+static double number(const json_t *object, const char *name)
+{
+    const json_t *const value = json_object_get(object, name);
+    cr_expect(json_is_real(value), "%s: no number \"%s\": %s", tool_shown, name, tool_out);
+    return json_real_value(value);
+}
+
+static void expect_close(const char *what, double got, double want)
+{
+    cr_expect(got > 0.999 * want && got < 1.001 * want, "%s: %s is %g, not %g", tool_shown, what,
+              got, want);
+}
+
+/* mha-bench's model words: verified by a reference that reads the file itself; all layers' steps of
+ * a name are one stage, and together they are the problem's work. */
+Test(sentence_embedding, mha_bench_measures_a_model)
+{
+    enum {
+        ROWS = 6,
+        WIDTH = NETWORK_WIDTH
+    };
+    const double flops = 2.0 * NETWORK_LAYERS * ROWS *
+                         (4 * WIDTH * WIDTH + 2 * WIDTH * NETWORK_WIDE + 2 * ROWS * WIDTH);
+    double done = 0;
+    tool_expect_code(RUN("mha-bench", "--json", "--min-time", "0", "--model", tool_folder,
+                         "model-b1q6", "model-b3q5l", "model-b2q4l3"),
+                     0);
+    json_t *const root = json_loads(tool_out, 0, NULL);
+    cr_assert_eq(json_array_size(root), 3, "%s: %s", tool_shown, tool_out);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *const problem = json_array_get(root, i);
+        const double sentences = (double[]){ 1, 3, 2 }[i];
+        cr_expect_str_eq(json_string_value(json_object_get(problem, "outcome")), "ok");
+        expect_close("sentences", number(problem, "sentences_per_s") * number(problem, "min_ms"),
+                     1e3 * sentences);
+    }
+    const json_t *const stages = json_object_get(json_array_get(root, 0), "stages");
+    for (size_t i = 0; i < json_array_size(stages); i++) {
+        const json_t *const stage = json_array_get(stages, i);
+        for (size_t k = 0; k < i; k++)
+            cr_expect(!json_equal(json_object_get(stage, "stage"),
+                                  json_object_get(json_array_get(stages, k), "stage")));
+        if (!json_is_null(json_object_get(stage, "gflops")))
+            done += number(stage, "gflops") * number(stage, "ms") * 1e6;
+    }
+    expect_close("operations of the stages", done, flops);
+    json_decref(root);
+}
+
+Test(sentence_embedding, models_that_mha_bench_cannot_measure)
+{
+    char path[TOOL_PATH_SIZE];
+    tool_expect_code(RUN("mha-bench", "--csv", "--verify", "--model", tool_folder, "model-b1q7"),
+                     1);
+    tool_expect_in("stderr", tool_err, "at least 1 sentence of 1 to 6 tokens");
+    tool_expect_code(RUN("mha-bench", "--csv", "--verify", "--model", tool_folder, "model-b0q3"),
+                     1);
+    tool_expect_in("stderr", tool_err, "at least 1 sentence of 1 to 6 tokens");
+    tool_expect_code(
+        RUN("mha-bench", "--csv", "--verify", "--model", tool_path(path, "none"), "model-b1q3"), 1);
+    tool_expect_in("stderr", tool_err, "config.json");
+    tool_expect_code(RUN("mha-bench", "--csv", "--verify", "--path", "decode", "--model",
+                         tool_folder, "model-b1q3"),
+                     0);
+    tool_expect_in("stdout", tool_out, "ok");
+}

@@ -172,6 +172,19 @@ Test(word, an_encoder_layer)
     cr_assert_eq(parse("layer-b8h8q3k5e512BT").ffn.flags, 0);
 }
 
+Test(word, a_model)
+{
+    const problem parsed = parse("model-b16q128l");
+    cr_assert(parsed.kind == KIND_MODEL);
+    cr_assert_eq(parsed.desc.attention.batch, 16);
+    cr_assert_eq(parsed.desc.attention.query_len, 128);
+    cr_assert_eq(parsed.desc.attention.key_len, 128);
+    cr_assert_eq(parsed.desc.attention.uses, MHA_USES_KEY_LENGTHS);
+    cr_assert_eq(parsed.key_length, 0);
+    cr_assert_eq(parse("model-b1q8l5").key_length, 5);
+    cr_assert_eq(parse("model-b1q8").desc.attention.uses, 0);
+}
+
 Test(word, a_gemm)
 {
     const problem parsed = parse("gemm-m5n6k7");
@@ -243,6 +256,7 @@ Test(word, canonical)
         { "b2h5q4k6d20l05P", "b2h5q4k6d20l5P" },
         { "b2h5q4k6d20Ll5wl3", "b2h5q4k6d20wl3l5L" },
         { "gemm-m05n6k7", "gemm-m5n6k7" },
+        { "model-b16q0128l09", "model-b16q128l9" },
         { "encoder-b2h5q4e100f400", "encoder-b2h5q4e100f400" },
         { "encoder-b2h5q4e100f400Fg", "encoder-b2h5q4e100f400" },
         { "encoder-b2h5q4e100f400Frs30QNGTBl4e", "encoder-b2h5q4e100f400l4s30BTGFrNQe" },
@@ -354,9 +368,14 @@ Test(word, refusals)
         { "layer-b2h5q4k6e100G", 19, "for encoder layers only" },
         { "b2h5q4k6d20N", 12, "for encoder layers only" },
         { "gemm-", 6, "the rows" },
+        { "model-b1h2q3", 9, "the query length" },
+        { "model-b1q3k3", 11, "no option" },
+        { "model-b1q3l4", 11, "above the key length, 3" },
+        { "model-b1q3c", 11, "for attentions and layers only" },
+        { "model-b1q3B", 11, "for layers and encoder layers only" },
         { "gemm-m5n6", 10, "the inner length" },
         { "gemm-m0n6k7", 7, "at least 1" },
-        { "gemm-m5n6k7l", 12, "for attentions and layers only" },
+        { "gemm-m5n6k7l", 12, "for attentions, layers and models only" },
         { "gemm-m5n6k7n", 12, "for attentions only" },
         { "gemm-m5n6k7T", 12, "for layers and encoder layers only" },
         { "gemm-m5n6k7m", 12, "for attentions and layers only" },

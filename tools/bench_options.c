@@ -28,7 +28,9 @@ static const char help[] =
     "  --tiling cpu|gpu         how the library's kernels lay out their work\n"
     "  --gemm clblast|kernel    who does the products of the composed path, and a gemm\n"
     "  --projection clblast|kernel\n"
-    "                           who does the projections of a layer\n"
+    "                           who does the projections of a layer, and all products of a model\n"
+    "  --model DIR              of model words: the folder of a BERT such as all-MiniLM-L6-v2; else\n"
+    "                           the one that examples/sentence-embedding/fetch-model makes\n"
     "  --explain                print what the library says of its choices\n"
     "  --min-time SECONDS       a run repeats the call for so long (0.02); 0: a run is one call\n"
     "  --runs N                 so many runs are made (9)\n"
@@ -46,7 +48,8 @@ static const char help[] =
     "GB/s counts each input and output once, but of an attention's keys and values only what some\n"
     "query of their batch sees; of a cache also the new rows as they come and as they are stored.\n"
     "Both are of the fastest run. A stage's time is the shortest of several calls in a profiling\n"
-    "queue. What a call writes is verified, a cache as well.\n"
+    "queue. What a call writes is verified, a cache as well. A model's call is from tokens to\n"
+    "vectors on the host, and waits for them.\n"
     "\n"
     "A share is of what the device can do at best, measured by kernels that do nothing else.\n"
     "Of GFLOP/s: float32 multiplications with an addition, before the first problem and again\n"
@@ -57,10 +60,11 @@ static const char help[] =
     "\n"
     "CSV has a column, JSON a key for each: problem, device, platform, type, key_value_type,\n"
     "path, tiling (cpu, gpu, or - where the path has none), min_ms, median_ms, gflops,\n"
-    "peak_gflops, peak_share, gbytes_per_s, peak_gbytes_per_s, bandwidth_share, max_error,\n"
-    "error_limit, outcome (ok, WRONG, INVALID, unverified, skipped, or why it failed). A share of\n"
-    "1 is the whole. JSON has explain and stages too (stage, what, ms, gflops, peak_share; the\n"
-    "last two are null for a stage that multiplies no matrices, or of which no time is known).\n"
+    "peak_gflops, peak_share, gbytes_per_s, peak_gbytes_per_s, bandwidth_share,\n"
+    "sentences_per_s (of a model), max_error, error_limit, outcome (ok, WRONG, INVALID,\n"
+    "unverified, skipped, or why it failed). A share of 1 is the whole. JSON has explain and\n"
+    "stages too (stage, what, ms, gflops, peak_share; the last two are null for a stage that\n"
+    "multiplies no matrices, or of which no time is known).\n"
     "\n";
 /* clang-format on */
 
@@ -189,6 +193,7 @@ enum {
     TILING,
     GEMM,
     PROJECTION,
+    MODEL,
     EXPLAIN,
     NO_PEAK,
     PLOT,
@@ -226,6 +231,9 @@ static bool take_option(bench_options *self, int option)
         return choose_gemm("gemm", optarg, &self->problems.gemm);
     case PROJECTION:
         return choose_gemm("projection", optarg, &self->problems.projection);
+    case MODEL:
+        self->problems.model = optarg;
+        return true;
     case EXPLAIN:
         self->explain = true;
         return true;
@@ -266,6 +274,7 @@ bool bench_read_options(bench_options *self, int argc, char **argv, int *exit_co
         { "tiling", required_argument, NULL, TILING },
         { "gemm", required_argument, NULL, GEMM },
         { "projection", required_argument, NULL, PROJECTION },
+        { "model", required_argument, NULL, MODEL },
         { "explain", no_argument, NULL, EXPLAIN },
         { "no-peak", no_argument, NULL, NO_PEAK },
         { "plot", required_argument, NULL, PLOT },
@@ -282,7 +291,7 @@ bool bench_read_options(bench_options *self, int argc, char **argv, int *exit_co
     for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         if (option == HELP || option == VERSION) {
             if (option == HELP)
-                printf("%s\n%s%s", bench_usage, help, word_grammar);
+                printf("%s\n%s%s%s", bench_usage, help, word_grammar, word_grammar_of_kinds);
             else
                 print_version();
             *exit_code = BENCH_GOOD;

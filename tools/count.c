@@ -93,7 +93,7 @@ static double stage_products(const problem_ready *ready, const char *stage)
 
 double count_stage_flops(const problem_ready *ready, const char *stage)
 {
-    return 2 * stage_products(ready, stage);
+    return 2 * stage_products(ready, stage) * (double)ready->repeats;
 }
 
 double count_flops(const problem_ready *ready)
@@ -139,6 +139,12 @@ static double bytes_of_row(const problem_tensor *tensor)
     return (double)tensor->shape[3] * (double)tensor->item_bytes;
 }
 
+/* Which each layer has of its own. */
+static bool is_weight(int slot)
+{
+    return slot >= PROBLEM_WEIGHT_QUERY && slot <= PROBLEM_NORM_FFN;
+}
+
 double count_bytes(const problem_ready *ready)
 {
     const problem_tensor *t = ready->tensors;
@@ -153,7 +159,8 @@ double count_bytes(const problem_ready *ready)
         else if (slot == PROBLEM_COS || slot == PROBLEM_SIN)
             bytes += joined * bytes_of_row(&t[slot]);
         else
-            bytes += (double)t[slot].count * (double)t[slot].item_bytes;
+            bytes += (double)t[slot].count * (double)t[slot].item_bytes *
+                     (double)(is_weight(slot) ? ready->repeats : 1);
     }
     return bytes;
 }

@@ -13,7 +13,8 @@ double count_flops(const problem_ready *ready);
  * what "scores" and "probs value" do together. 0: it does none. */
 double count_stage_flops(const problem_ready *ready, const char *stage);
 
-/* Bytes that any implementation moves: each input and output once; of an attention's keys and
+/* Bytes that any implementation moves: each input and output once, of a model the embeddings of
+ * tokens, the weights and the vectors; of an attention's keys and
  * values, those that a query of their batch sees, and of a cache the new rows as they come in and
  * as they are stored. */
 double count_bytes(const problem_ready *ready);

@@ -2,6 +2,7 @@
  * end to end are laid out as one, and a cache is shown as it is after the call. */
 #include "expect_cache.h"
 
+#include "problem_model.h"
 #include "reference_layers.h"
 
 #include <stdlib.h>
@@ -175,6 +176,8 @@ mha_status expect(const problem_ready *ready, double *wanted[PROBLEM_SLOTS])
         if (!wanted[slot])
             status = MHA_OUT_OF_HOST_MEMORY;
     }
+    if (ready->model)
+        return status ? status : problem_model_expect(ready, wanted[PROBLEM_OUTPUT]);
     if (!status)
         status = lay_out_sequences(ready, &made);
     if (!status)

@@ -170,6 +170,23 @@ static void rate_stages(const problem_ready *ready, report_stage *stages, size_t
     }
 }
 
+/* Makes one of the stages of a name that the layers of a model have in common. */
+static void join_stages(report_stage *stages, size_t *num_stages)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < *num_stages; i++) {
+        size_t k = 0;
+        while (k < count && (strcmp(stages[k].stage, stages[i].stage) != 0 ||
+                             strcmp(stages[k].what, stages[i].what) != 0))
+            k++;
+        if (k < count)
+            stages[k].ms += stages[i].ms;
+        else
+            stages[count++] = stages[i];
+    }
+    *num_stages = count;
+}
+
 mha_status measure_stages(const problem_ready *ready, report_stage **stages, size_t *num_stages)
 {
     stage_log log = { 0 };
@@ -188,6 +205,8 @@ mha_status measure_stages(const problem_ready *ready, report_stage **stages, siz
             status = keep_shortest(&log, stages, num_stages);
         forget_stages(&log);
     }
+    if (!status && ready->model)
+        join_stages(*stages, num_stages);
     if (!status)
         rate_stages(ready, *stages, *num_stages);
     clFinish(queue);

@@ -15,7 +15,8 @@ mha_status measure_speed(const problem_ready *ready, double min_seconds, size_t 
                          measure_time *out);
 
 /* The shortest time of each stage out of several calls in a profiling queue, and its rate by that.
- * The caller frees *stages, whose strings are static. */
+ * The layers of a model
+ * are one. The caller frees *stages, whose strings are static. */
 mha_status measure_stages(const problem_ready *ready, report_stage **stages, size_t *num_stages);
 
 #endif

@@ -80,6 +80,8 @@ static mha_status measure_all(const bench *self, const problem_ready *ready, rep
     result->median_ms = found.median_ms;
     result->gflops = count_flops(ready) / (found.min_ms * 1e6);
     result->gbytes_per_s = count_bytes(ready) / (found.min_ms * 1e6);
+    if (ready->model)
+        result->sentences_per_s = (double)ready->desc.attention.batch / (found.min_ms * 1e-3);
     compare_with_limits(self, ready, result);
     return MHA_OK;
 }
@@ -108,7 +110,7 @@ static mha_status measure(const bench *self, const problem_ready *ready, report_
 static int run_task(bench *self, mha_context *context, const bench_task *given, report *out)
 {
     char word[WORD_SIZE];
-    char path[32] = "-";
+    char path[32] = "-", reason[600];
     const char *step = "setting up";
     report_stage *stages = NULL;
     problem_ready *ready = NULL;
@@ -127,7 +129,8 @@ static int run_task(bench *self, mha_context *context, const bench_task *given, 
 
     problem_options options = self->asked.problems;
     options.path = given->path;
-    mha_status status = problem_open(&ready, context, &given->subject, &options);
+    mha_status status =
+        problem_open(&ready, context, &given->subject, &options, reason, sizeof reason);
     result.is_skipped = status == MHA_UNSUPPORTED && given->path;
     char *explanation = ready ? problem_explain(ready) : NULL;
     if (explanation) {
@@ -144,7 +147,7 @@ static int run_task(bench *self, mha_context *context, const bench_task *given, 
         status = MHA_OK; /* the library has said why */
     } else if (status) {
         fprintf(stderr, "%s: %s: %s: %s, %s\n", bench_tool, word, step, mha_status_name(status),
-                mha_status_text(status));
+                *reason ? reason : mha_status_text(status));
         result.failure = mha_status_name(status);
     }
     self->num_invalid += report_is_invalid(&result);

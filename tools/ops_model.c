@@ -3,6 +3,7 @@
 
 #include "compare.h"
 #include "model.h"
+#include "model_folder.h"
 #include "tokenizer.h"
 
 #include <stdio.h>
@@ -20,35 +21,13 @@ typedef struct embedding {
     float *rows, *vectors;  /* of the network */
 } embedding;
 
-/* The folder that was given, or the one that fetch-model makes, if it is there. */
 static bool find_model(check *self, embedding *made)
 {
-    static const char name[] = "libmha-models/all-MiniLM-L6-v2";
-    const char *const given = self->setup->model, *const cache = getenv("XDG_CACHE_HOME");
-    const char *const home = getenv("HOME");
-    const size_t size = sizeof made->folder;
-    char config_json[sizeof made->folder + 16];
-    int length = 0;
-    if (given)
-        length = snprintf(made->folder, size, "%s", given);
-    else if (cache && *cache)
-        length = snprintf(made->folder, size, "%s/%s", cache, name);
-    else
-        length = snprintf(made->folder, size, "%s/.cache/%s", home ? home : "", name);
-    if (length < 0 || (size_t)length >= size) {
-        check_fail(self, "the path of the model's folder is too long");
-        return false;
-    }
-    if (given)
+    char reason[200];
+    if (model_folder(self->setup->model, made->folder, sizeof made->folder, reason, sizeof reason))
         return true;
-    snprintf(config_json, sizeof config_json, "%s/config.json", made->folder);
-    FILE *const file = fopen(config_json, "rb");
-    if (!file)
-        check_skip(self, "needs the model all-MiniLM-L6-v2: run examples/sentence-embedding/"
-                         "fetch-model, or say --model DIR");
-    else
-        fclose(file);
-    return file;
+    check_skip(self, "%s", reason);
+    return false;
 }
 
 static bool open_tokenizer(check *self, embedding *made)

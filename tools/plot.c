@@ -109,10 +109,10 @@ static curve curve_of(const problem *subject, const char *path)
     if (square)
         d->query_len = 0;
     word_print(&rest, made.title, sizeof made.title);
-    take_out(made.title, rest.kind == KIND_GEMM      ? "m0"
-                         : rest.kind == KIND_ENCODER ? "q0"
-                         : square                    ? "q0k0"
-                                                     : "k0");
+    take_out(made.title, rest.kind == KIND_GEMM                                 ? "m0"
+                         : rest.kind == KIND_ENCODER || rest.kind == KIND_MODEL ? "q0"
+                         : square                                               ? "q0k0"
+                                                                                : "k0");
     const size_t length = strlen(made.title);
     if (strcmp(path, "-"))
         snprintf(made.title + length, sizeof made.title - length, " %s", path);

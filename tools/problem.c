@@ -1,4 +1,5 @@
 /* A problem made ready to run: the object that solves it, sizes, data, buffers, then weights. */
+#include "problem_model.h"
 #include "problem_parts.h"
 
 #include <stdlib.h>
@@ -56,10 +57,11 @@ static size_t last_position(const mha_attention_desc *desc)
 }
 
 mha_status problem_open(problem_ready **out, mha_context *context, const problem *subject,
-                        const problem_options *options)
+                        const problem_options *options, char *reason, size_t reason_size)
 {
     problem_ready *self = calloc(1, sizeof *self);
     *out = NULL;
+    *reason = '\0';
     if (!self)
         return MHA_OUT_OF_HOST_MEMORY;
     mha_layer_desc given = subject->desc;
@@ -80,6 +82,7 @@ mha_status problem_open(problem_ready **out, mha_context *context, const problem
     self->norm_place = subject->norms_before ? MHA_NORM_BEFORE : MHA_NORM_AFTER;
     self->mask_share = subject->mask_share;
     self->key_length = subject->key_length;
+    self->draws_lengths = given.attention.uses & MHA_USES_KEY_LENGTHS && !subject->key_length;
     self->is_merged = subject->is_merged;
     self->is_scattered = subject->is_scattered;
     self->context = context;
@@ -88,12 +91,16 @@ mha_status problem_open(problem_ready **out, mha_context *context, const problem
         self->dropout_offset = (uint32_t)options->seed;
     }
 
-    mha_status status = problem_create(self, &given);
-    if (!status) {
-        status = problem_size(self, &given, subject->is_cross, options->seed);
-    }
+    self->repeats = 1;
+    const bool is_model = self->kind == KIND_MODEL;
+    mha_status status =
+        is_model ? problem_model_open(&self->model, self, options, &given, reason, reason_size)
+                 : problem_create(self, &given);
     if (!status)
-        status = make_tensors(self, options->seed);
+        status = problem_size(self, &given, subject->is_cross, options->seed);
+    if (!status)
+        status =
+            is_model ? problem_model_fill(self, options->seed) : make_tensors(self, options->seed);
     if (!status)
         status = make_workspace(self);
     if (!status && (self->layer || self->encoder))
@@ -118,6 +125,7 @@ void problem_close(problem_ready **self)
     if (closed->workspace)
         clReleaseMemObject(closed->workspace);
     problem_destroy(closed);
+    problem_model_close(closed->model);
     free(closed);
 }
 

@@ -59,7 +59,8 @@ typedef struct problem_tensor {
     size_t count; /* elements; may be 0 */
     size_t item_bytes;
     mha_type type; /* 0: bytes or integers */
-    /* Inputs only. Of a type: floats that the type holds exactly, in the order of the shape. */
+    /* Of inputs, and of what has no memory. Of a type: floats that the type holds exactly, in the
+     * order of the shape. */
     void *host;
     cl_mem memory;
     size_t shape[4]; /* of a merged one: memory is [0][2][1][3], and so are its strides */
@@ -72,7 +73,10 @@ typedef struct problem_options {
     mha_tiling tiling;
     mha_gemm_by gemm;
     mha_gemm_by projection;
+    const char *model; /* the folder of a model; NULL: as model_folder says */
 } problem_options;
+
+typedef struct problem_model problem_model;
 
 typedef struct problem_ready {
     problem_kind kind;
@@ -84,13 +88,16 @@ typedef struct problem_ready {
     mha_ffn_desc ffn; /* of an encoder layer, with its width; and so are these: */
     mha_norm_desc norm;
     mha_norm_place norm_place;
-    float mask_share;  /* of the pairs that a mask lets be seen */
-    size_t key_length; /* of each batch; 0: random ones */
+    size_t repeats;     /* layers of a model, of which all this tells; else 1 */
+    float mask_share;   /* of the pairs that a mask lets be seen */
+    size_t key_length;  /* of each batch; 0: random ones */
+    bool draws_lengths; /* of a model, which has lengths in any case: they are random */
     mha_context *context;
     mha_attention *attention; /* this */
     mha_layer *layer;         /* or this */
     mha_encoder *encoder;     /* or this */
     mha_gemm *gemm;           /* or this */
+    problem_model *model;     /* or this: its vectors are the output, which lies on the host */
     uint64_t dropout_seed;
     uint32_t dropout_offset;
     mha_workspace need;
@@ -98,12 +105,13 @@ typedef struct problem_ready {
     problem_tensor tensors[PROBLEM_SLOTS];
 } problem_ready;
 
-/* Fills, uploads, creates and loads, and waits for it. On failure *out is NULL. */
+/* Fills, uploads, creates and loads, and waits for it. On failure *out is NULL, and `reason` may
+ * hold a sentence, else the library has said why. */
 mha_status problem_open(problem_ready **out, mha_context *context, const problem *subject,
-                        const problem_options *options);
+                        const problem_options *options, char *reason, size_t reason_size);
 void problem_close(problem_ready **self);
 
-/* Queues the problem once. `stage` may be NULL. */
+/* Queues the problem once, or makes a model's vectors. `stage` may be NULL. */
 mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mha_stage_fn *stage,
                            void *stage_data);
 

@@ -1,4 +1,5 @@
 /* The object of the library that solves a problem: made, loaded, called. */
+#include "problem_model.h"
 #include "problem_parts.h"
 
 #include <stdlib.h>
@@ -175,6 +176,8 @@ mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mh
         .b.buffer = self->tensors[PROBLEM_KEY].memory,
         .c.buffer = self->tensors[PROBLEM_OUTPUT].memory,
     };
+    if (self->model)
+        return problem_model_run(self, queue, stage, stage_data);
     if (self->gemm)
         return mha_gemm_enqueue(self->gemm, &matrices, &call);
     if (self->encoder)
@@ -185,6 +188,8 @@ mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mh
 
 static size_t explain(const problem_ready *self, char *text, size_t capacity)
 {
+    if (self->model)
+        return problem_model_explain(self->model, text, capacity);
     if (self->gemm)
         return 0; /* a product has nothing to choose from */
     if (self->encoder)

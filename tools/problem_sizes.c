@@ -226,7 +226,9 @@ mha_status problem_size(problem_ready *self, const mha_layer_desc *given, bool i
     self->is_self = !is_cross && d.attention.query_len == d.attention.key_len &&
                     d.query_width == d.key_width && d.key_width == d.value_width;
     size_layer(self);
-    if (self->kind == KIND_ENCODER)
+    if (self->kind == KIND_ENCODER || self->kind == KIND_MODEL)
         size_block(self);
+    if (self->kind == KIND_MODEL) /* a vector of each sentence */
+        use_floats(self, PROBLEM_OUTPUT, d.attention.batch, d.output_width, 1, 1);
     return MHA_OK;
 }

@@ -33,6 +33,11 @@ static bool has_rate(const report_result *result, const report_stage *stage)
     return isfinite(stage->gflops) && stage->gflops > 0 && is_possible;
 }
 
+static bool has_sentences(const report_result *result)
+{
+    return result->is_timed && result->sentences_per_s > 0;
+}
+
 /* One word for how it went. */
 static const char *outcome(const report_result *result)
 {
@@ -58,9 +63,11 @@ static void print_head(const report *self)
                 "problem", "path", "min ms", "median ms", "GFLOP/s", "share", "GB/s", "share",
                 "max error", "limit");
     if (self->format == REPORT_CSV)
-        fprintf(self->out, "problem,device,platform,type,key_value_type,path,tiling,min_ms,"
-                           "median_ms,gflops,peak_gflops,peak_share,gbytes_per_s,"
-                           "peak_gbytes_per_s,bandwidth_share,max_error,error_limit,outcome\n");
+        fprintf(self->out,
+                "problem,device,platform,type,key_value_type,path,tiling,min_ms,"
+                "median_ms,gflops,peak_gflops,peak_share,gbytes_per_s,"
+                "peak_gbytes_per_s,bandwidth_share,sentences_per_s,max_error,error_limit,"
+                "outcome\n");
 }
 
 report *report_open(FILE *out, report_format format, const char *device, const char *platform,
@@ -132,6 +139,8 @@ static void print_row(const report *self, const report_result *result)
     print_cell(out, 10, result->is_verified, "%.1e", result->max_error);
     print_cell(out, 10, result->is_verified, "%.1e", result->error_limit);
     fprintf(out, "  %s\n", outcome(result));
+    if (has_sentences(result))
+        fprintf(out, "    %.1f sentences/s\n", result->sentences_per_s);
     for (size_t i = 0; i < result->num_stages; i++)
         print_stage(out, result, &result->stages[i]);
     if (result->explain)
@@ -174,6 +183,7 @@ static void print_csv(const report *self, const report_result *result)
     print_field(out, result->is_timed, result->gbytes_per_s);
     print_field(out, result->has_peak, result->peak_gbytes_per_s);
     print_field(out, result->has_peak, result->gbytes_per_s / result->peak_gbytes_per_s);
+    print_field(out, has_sentences(result), result->sentences_per_s);
     print_field(out, result->is_verified, result->max_error);
     print_field(out, result->is_verified, result->error_limit);
     fprintf(out, "%s\n", outcome(result));
@@ -224,6 +234,7 @@ static bool add_json(const report *self, const report_result *result)
         { "peak_gbytes_per_s", json_number(result->has_peak, result->peak_gbytes_per_s) },
         { "bandwidth_share",
           json_number(result->has_peak, result->gbytes_per_s / result->peak_gbytes_per_s) },
+        { "sentences_per_s", json_number(has_sentences(result), result->sentences_per_s) },
         { "max_error", json_number(result->is_verified, result->max_error) },
         { "error_limit", json_number(result->is_verified, result->error_limit) },
         { "stages", json_stages(result) },

@@ -31,11 +31,12 @@ typedef struct report_result {
     const char *failure; /* NULL, or the name of the status that ended the problem early */
     bool is_timed;       /* the times, rates and stages count */
     double min_ms, median_ms;
-    double gflops;       /* GFLOP/s of the fastest run */
-    double gbytes_per_s; /* likewise */
-    bool has_peak;       /* of what is timed: what the device can do counts */
-    bool may_skip;       /* pairs that a mask excludes are counted, and may have been passed over:
-                          * no rate is too high to be true */
+    double gflops;          /* GFLOP/s of the fastest run */
+    double gbytes_per_s;    /* likewise */
+    double sentences_per_s; /* likewise; 0: there are none */
+    bool has_peak;          /* of what is timed: what the device can do counts */
+    bool may_skip; /* pairs that a mask excludes are counted, and may have been passed over:
+                    * no rate is too high to be true */
     double peak_gflops;
     double peak_gbytes_per_s; /* of calls that only read as many bytes */
     const report_stage *stages;

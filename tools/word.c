@@ -113,15 +113,15 @@ static void settle_biases(problem *out)
         out->ffn.flags &= ~MHA_FFN_BIAS_GATE;
 }
 
-/* An encoder layer's rows are its keys, and something lies between its projections. */
+/* The rows of a whole layer are its keys, and something lies between the projections of its
+ * network. */
 static void settle_encoder(problem *out)
 {
-    if (out->kind != KIND_ENCODER) {
+    if (out->kind == KIND_ENCODER || out->kind == KIND_MODEL)
+        out->desc.attention.key_len = out->desc.attention.query_len;
+    if (out->kind != KIND_ENCODER)
         out->ffn = (mha_ffn_desc){ 0 };
-        return;
-    }
-    out->desc.attention.key_len = out->desc.attention.query_len;
-    if (!out->ffn.activation)
+    else if (!out->ffn.activation)
         out->ffn.activation = WORD_FUNCTION;
 }
 

@@ -10,7 +10,8 @@ typedef enum problem_kind {
     KIND_ATTENTION, /* only desc.attention counts */
     KIND_LAYER,
     KIND_ENCODER, /* a layer of a transformer: desc is its self-attention */
-    KIND_GEMM     /* only gemm counts */
+    KIND_GEMM,    /* only gemm counts */
+    KIND_MODEL    /* sentences of query_len tokens, whose vectors a network of a folder makes */
 } problem_kind;
 
 /* A zero-initialised problem is no problem yet; word_parse makes one. */
@@ -30,8 +31,9 @@ typedef struct problem {
 /* problem.mask_share where the word says none. */
 #define WORD_MASK_SHARE 0.75f
 
-/* The grammar in words, some lines long. What --help prints; there is no other description. */
-extern const char word_grammar[];
+/* The grammar in words, many lines long: of all words, then of what is of some kinds only. What
+ * --help prints; there is no other description. */
+extern const char word_grammar[], word_grammar_of_kinds[];
 
 /* False: *out is all zero and `error` holds a sentence that says at which character the word goes
  * wrong, counted from 1. */

@@ -10,6 +10,8 @@ const char word_grammar[] =
     "                          an encoder layer of a transformer: batch, heads, tokens, model width,\n"
     "                          width between the two projections of its feed-forward network\n"
     "  gemm-m512n768k256       a matrix product: rows, columns, inner length; nothing follows\n"
+    "  model-b16q128           a whole network, that of --model: sentences, tokens of each; only l\n"
+    "                          may follow, for the tokens that are not padding, else all\n"
     "Then follow any of these, in any order:\n"
     "  g2         2 heads of keys and of values, shared by groups of query heads; else as many\n"
     "  v80        dim of a head's values; else that of its keys\n"
@@ -30,7 +32,9 @@ const char word_grammar[] =
     "  D0.1       dropout: each prob becomes 0 with probability 0.1, by Philox of the seed\n"
     "  z0, z1, z2 the scores are written too: scaled; after the softcap; after bias and ALiBi\n"
     "  p          the probs are written too\n"
-    "  e          the logarithm of each row's sum of exponentials is written too\n"
+    "  e          the logarithm of each row's sum of exponentials is written too\n";
+
+const char word_grammar_of_kinds[] =
     "and for an attention\n"
     "  n          query, key, value and output are [batch][len][heads][dim], as projections give\n"
     "             them; else [batch][heads][len][dim]\n"

@@ -14,9 +14,9 @@
 #define CACHE(bits) IN_ATTENTION, .needs_cache = true, .uses = (bits)
 
 const word_part word_parts[] = {
-    { "b", "the batch", .required = true, ATTENTION(batch) },
+    { "b", "the batch", IN_MOST | IN_MODEL, .required = true, ATTENTION(batch) },
     { "h", "the heads", .required = true, ATTENTION(heads), .least = 1 },
-    { "q", "the query length", .required = true, ATTENTION(query_len) },
+    { "q", "the query length", IN_MOST | IN_MODEL, .required = true, ATTENTION(query_len) },
     { "k", "the key length", IN_ATTENTION | IN_LAYER, .required = true, ATTENTION(key_len) },
     { "d", "the head dim", IN_ATTENTION, .required = true, ATTENTION(head_dim), .least = 1 },
     { "e", "the model width", IN_LAYER | IN_ENCODER, .required = true,
@@ -37,8 +37,8 @@ const word_part word_parts[] = {
     { "wl", "the left window", ATTENTION(window_left), .uses = MHA_USES_WINDOW_LEFT },
     { "wr", "the right window", ATTENTION(window_right), .uses = MHA_USES_WINDOW_RIGHT },
     { "wb", "the window's diagonal", .kind = PART_DIAGONAL },
-    { "l", "the length of keys", .kind = PART_LENGTHS, .field = offsetof(problem, key_length),
-      .least = 1, .uses = MHA_USES_KEY_LENGTHS },
+    { "l", "the length of keys", IN_MOST | IN_MODEL, .kind = PART_LENGTHS,
+      .field = offsetof(problem, key_length), .least = 1, .uses = MHA_USES_KEY_LENGTHS },
     { "L", "key lengths of each query", USES(MHA_USES_KEY_LENGTHS_PER_QUERY) },
     { "P", "key starts", USES(MHA_USES_KEY_STARTS) },
     { "m", "a mask", .kind = PART_MASK, ATTENTION(mask_broadcast), .uses = MHA_USES_MASK },
@@ -98,15 +98,13 @@ _Static_assert(sizeof word_functions / sizeof word_functions[0] == WORD_FUNCTION
                "word_table.h counts them");
 
 const char *const word_prefixes[] = {
-    [KIND_ATTENTION] = "",
-    [KIND_LAYER] = "layer-",
-    [KIND_ENCODER] = "encoder-",
-    [KIND_GEMM] = "gemm-",
+    [KIND_ATTENTION] = "", [KIND_LAYER] = "layer-", [KIND_ENCODER] = "encoder-",
+    [KIND_GEMM] = "gemm-", [KIND_MODEL] = "model-",
 };
 
 static unsigned places_of(const word_part *part)
 {
-    return part->place ? part->place : IN_ATTENTION | IN_LAYER | IN_ENCODER;
+    return part->place ? part->place : IN_MOST;
 }
 
 bool word_fits(const word_part *part, const problem *subject)
@@ -125,6 +123,8 @@ const char *word_place_name(const word_part *part)
         return "encoder layers";
     case IN_LAYER | IN_ENCODER:
         return "layers and encoder layers";
+    case IN_MOST | IN_MODEL:
+        return "attentions, layers and models";
     default:
         return "attentions and layers";
     }

@@ -11,7 +11,7 @@
 extern const char *const word_prefixes[];
 
 enum {
-    WORD_KINDS = KIND_GEMM + 1
+    WORD_KINDS = KIND_MODEL + 1
 };
 
 typedef enum part_kind {
@@ -34,11 +34,12 @@ typedef enum part_kind {
 
 /* The kinds that a part is of, a bit each. */
 typedef enum part_place {
-    IN_MOST = 0, /* in all that attend */
     IN_ATTENTION = 1 << KIND_ATTENTION,
     IN_LAYER = 1 << KIND_LAYER,
     IN_ENCODER = 1 << KIND_ENCODER,
-    IN_GEMM = 1 << KIND_GEMM
+    IN_GEMM = 1 << KIND_GEMM,
+    IN_MODEL = 1 << KIND_MODEL,
+    IN_MOST = IN_ATTENTION | IN_LAYER | IN_ENCODER /* a part that has none is in these */
 } part_place;
 
 typedef struct word_part {

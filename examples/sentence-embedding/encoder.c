@@ -80,7 +80,7 @@ static mha_status load_layer(const encoder *self, mha_encoder *layer, size_t ind
     };
     mha_status status = place_all(self, (long)index, table, COUNT, error, error_size);
     if (!status)
-        status = mha_encoder_load(layer, &w, &(mha_call){ .queue = self->queue });
+        status = mha_encoder_load(layer, &w, &(mha_call){ .queue = self->call.queue });
     for (size_t i = 0; i < COUNT; i++)
         release(&table[i].place->buffer);
     return status;
@@ -144,7 +144,7 @@ mha_status encoder_open(encoder *self, const config *shape, size_t batch,
                        .batch = batch,
                        .choice = *choice,
                        .context = context,
-                       .queue = queue };
+                       .call.queue = queue };
     const size_t bytes = row_bytes(self, batch, shape->max_tokens);
     self->layers = calloc(shape->layers, sizeof *self->layers);
     self->host_rows = calloc(1, bytes);
@@ -157,14 +157,14 @@ mha_status encoder_open(encoder *self, const config *shape, size_t batch,
     for (size_t i = 0; i < 2; i++)
         self->rows[i] = make_buffer(self, bytes, NULL, &status);
     if (!status)
-        self->workspace =
+        self->call.workspace =
             make_buffer(self, mha_encoder_workspace(self->layers[0]).bytes, NULL, &status);
     return status;
 }
 
 void encoder_close(encoder *self)
 {
-    release(&self->workspace);
+    release(&self->call.workspace);
     for (size_t i = 0; i < 2; i++)
         release(&self->rows[i]);
     for (size_t i = 0; self->layers && i < self->shape->layers; i++)
@@ -187,8 +187,9 @@ static mha_status run_layer(const encoder *self, mha_encoder *layer, size_t inde
                                     .output.buffer = self->rows[(index + 1) % 2],
                                     .self_attention = { .key_lengths.host = self->lengths,
                                                         .probs.buffer = probs } };
-    return mha_encoder_enqueue(layer, &args,
-                               &(mha_call){ .queue = self->queue, .workspace = workspace });
+    mha_call call = self->call;
+    call.workspace = workspace;
+    return mha_encoder_enqueue(layer, &args, &call);
 }
 
 /* From host_rows through the first `layers` layers to rows[layers % 2]. Nothing here blocks: what
@@ -201,13 +202,13 @@ static mha_status run_layers(const encoder *self, size_t length, size_t layers)
                                  .weight = self->norm_weights.weight,
                                  .bias = self->norm_weights.bias,
                                  .output = rows };
-    mha_status status = (mha_status)clEnqueueWriteBuffer(self->queue, rows.buffer, CL_FALSE, 0,
+    mha_status status = (mha_status)clEnqueueWriteBuffer(self->call.queue, rows.buffer, CL_FALSE, 0,
                                                          row_bytes(self, self->batch, length),
                                                          self->host_rows, 0, NULL, NULL);
     if (!status)
-        status = mha_norm_enqueue(self->norm, &norm, &(mha_call){ .queue = self->queue });
+        status = mha_norm_enqueue(self->norm, &norm, &self->call);
     for (size_t i = 0; i < layers && !status; i++)
-        status = run_layer(self, self->layers[i], i, length, self->workspace, NULL);
+        status = run_layer(self, self->layers[i], i, length, self->call.workspace, NULL);
     return status;
 }
 
@@ -216,10 +217,10 @@ static mha_status finish(const encoder *self, mha_status status, cl_mem from, si
                          size_t bytes, float *to)
 {
     if (!status)
-        status = (mha_status)clEnqueueReadBuffer(self->queue, from, CL_TRUE, offset, bytes, to, 0,
-                                                 NULL, NULL);
+        status = (mha_status)clEnqueueReadBuffer(self->call.queue, from, CL_TRUE, offset, bytes, to,
+                                                 0, NULL, NULL);
     if (status)
-        clFinish(self->queue);
+        clFinish(self->call.queue);
     return status;
 }
 

@@ -20,13 +20,13 @@ typedef struct encoder {
     size_t batch;
     encoder_choice choice;
     mha_context *context;
-    cl_command_queue queue;
+    mha_call call;  /* whose queue all goes to; its workspace is that of the layers */
     mha_norm *norm; /* of the embeddings */
     mha_norm_weights norm_weights;
     mha_encoder **layers; /* [shape->layers] */
     /* Shared by the layers, since the queue runs one after the other: each reads one of the two
      * [batch][max_tokens][hidden_size] and writes the other. */
-    cl_mem rows[2], workspace;
+    cl_mem rows[2];
     /* What a call takes, written by the caller: host_rows[batch][length][hidden_size] and
      * lengths[batch]. */
     float *host_rows;

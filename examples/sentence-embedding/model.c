@@ -14,6 +14,7 @@ struct model {
     const safetensors_tensor *words; /* read row by row from the file */
     float *positions, *types;
     mha_context *context;
+    bool owns_context;
     cl_command_queue queue;
     encoder encoder;
     char message[400]; /* the library's last one */
@@ -26,7 +27,7 @@ static void keep_message(void *data, mha_log_level level, const char *text)
         snprintf(self->message, sizeof self->message, "%s", text);
 }
 
-static mha_status open_device(model *self, const char *device)
+static mha_status make_context(model *self, const char *device)
 {
     static const struct {
         const char *word;
@@ -43,7 +44,14 @@ static mha_status open_device(model *self, const char *device)
             options.device_type = types[i].type;
         }
     }
-    mha_status status = mha_context_create(&self->context, &options);
+    self->owns_context = true;
+    return mha_context_create(&self->context, &options);
+}
+
+static mha_status open_device(model *self, const model_options *options)
+{
+    self->context = options->context;
+    mha_status status = self->context ? MHA_OK : make_context(self, options->device);
     if (!status) {
         cl_int trouble = CL_SUCCESS;
         self->queue = clCreateCommandQueue(mha_context_cl(self->context),
@@ -81,7 +89,7 @@ static bool load(model *self, const model_options *options, char *error, size_t 
 {
     const encoder_choice choice = { options->path, options->tiling, options->gemm };
     *error = '\0';
-    mha_status status = open_device(self, options->device);
+    mha_status status = open_device(self, options);
     if (!status)
         status = encoder_open(&self->encoder, &self->shape, options->batch, &choice, self->context,
                               self->queue, &self->file, error, error_size);
@@ -111,11 +119,24 @@ void model_close(model *self)
     encoder_close(&self->encoder);
     if (self->queue)
         clReleaseCommandQueue(self->queue);
-    mha_context_destroy(&self->context);
+    if (self->owns_context)
+        mha_context_destroy(&self->context);
     free(self->types);
     free(self->positions);
     weights_close(&self->file);
     free(self);
+}
+
+size_t model_explain(const model *self, char *text, size_t capacity)
+{
+    return mha_encoder_explain(self->encoder.layers[0], text, capacity);
+}
+
+void model_watch(model *self, cl_command_queue queue, mha_stage_fn *stage, void *stage_data)
+{
+    self->encoder.call.queue = queue;
+    self->encoder.call.stage = stage;
+    self->encoder.call.stage_data = stage_data;
 }
 
 /* A sequence's rows: the sums of its tokens', their places' and the first type's embeddings. */

@@ -10,6 +10,7 @@
 typedef struct model model;
 
 typedef struct model_options {
+    mha_context *context; /* of the caller, which outlives the model; NULL: one for `device` */
     const char *device; /* cpu, gpu, accelerator, a word as mha_context_options.device_name has it,
                            or NULL for the library's choice */
     size_t batch;       /* the most sentences of a call, at least 1 */
@@ -24,6 +25,13 @@ typedef struct model_options {
 model *model_open(const char *folder, const config *shape, const model_options *options,
                   char *error, size_t error_size);
 void model_close(model *self); /* NULL is fine */
+
+/* What the library says of its choices for a layer, as mha_encoder_explain does. */
+size_t model_explain(const model *self, char *text, size_t capacity);
+
+/* From now on what is computed goes to a queue of the context, in order as the library wants it,
+ * and `stage`, which may be NULL, is told of each step. */
+void model_watch(model *self, cl_command_queue queue, mha_stage_fn *stage, void *stage_data);
 
 /* What makes vectors of length 1, hidden_size wide, of at most `batch` sequences at once. */
 embedder model_embedder(model *self);
