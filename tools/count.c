@@ -66,6 +66,8 @@ static double projected_products(const problem_ready *ready, const char *stage)
           layer->output_width },
         { "feed-forward hidden", d->query_len, ffn->width, ffn->hidden_width },
         { "feed-forward gate", has_gate ? d->query_len : 0, ffn->width, ffn->hidden_width },
+        { "feed-forward hidden, gate", has_gate ? d->query_len : 0, ffn->width,
+          2 * ffn->hidden_width },
         { "feed-forward output", d->query_len, ffn->hidden_width, ffn->width },
     };
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
