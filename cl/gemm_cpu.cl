@@ -6,21 +6,29 @@
  * Build options:
  * LANES   see vectors.h
  * ROWS    of a tile of sums; COLUMNS is 2 * LANES
- * PACKED  1: b is what gemm_cpu_pack has made of it, [panel][k][COLUMNS] with zeros past the last
- *         column; 0: the work-item packs a piece at a time into local memory
- * TURNED  1: a is stored [k][m] and goes to local memory as [tile][k][ROWS]; 0: a is read in place
- * HEIGHT  the most rows that a work-item turns, a multiple of ROWS
- * DEPTH   terms at a time, of what lies in local memory; c holds the sums meanwhile */
+ * A_TYPE, B_TYPE, C_TYPE, BIAS_TYPE  see types.h
+ * PACKED  1: b is what gemm_cpu_pack has made of it, float32 [panel][k][COLUMNS] with zeros past the
+ *         last column; 0: the work-item packs a piece at a time into local memory
+ * TURNED  1: a is stored [k][m] and goes to local memory as [tile][k][ROWS]; 0: a is read in place,
+ *         or where it is of a half type goes to local memory as float32 rows
+ * HEIGHT  the most rows of a work-item that puts a, or sums, in local memory; a multiple of ROWS
+ * WIDTH   the most columns of one that holds its sums there, a multiple of COLUMNS
+ * DEPTH   terms at a time, of what lies in local memory. Meanwhile c holds the sums; a c of a half
+ *         type would round them, so that they are held in local memory */
 #include "vectors.h"
 
 #define COLUMNS (2 * LANES)
+#define STAGED (TURNED || A_TYPE != 1)
+#define HELD (C_TYPE != 1)
 
 #if PACKED
 #define B_MEMORY __global
+#define B_GIVEN float
 #else
 #define B_MEMORY __local
+#define B_GIVEN STORED(B_TYPE)
 #endif
-#if TURNED
+#if STAGED
 #define A_MEMORY __local
 #else
 #define A_MEMORY __global
@@ -28,14 +36,14 @@
 
 /* A panel of b: to [depth][COLUMNS] from b [depth][columns] by its strides; zeros past the last
  * column. */
-static void pack_panel(B_MEMORY float *to, __global const float *b, ulong b_row, ulong b_column,
-                       int columns, int depth)
+static void pack_panel(B_MEMORY float *to, __global const STORED(B_TYPE) *b, ulong b_row,
+                       ulong b_column, int columns, int depth)
 {
     int k = 0;
     if (columns == COLUMNS && b_column == 1) {
         for (; k < depth; k++) {
-            VSTORE_LANES(VLOAD_LANES(0, b + k * b_row), 0, to + k * COLUMNS);
-            VSTORE_LANES(VLOAD_LANES(1, b + k * b_row), 1, to + k * COLUMNS);
+            VSTORE_LANES(LOAD_LANES(B_TYPE, b, k * b_row), 0, to + k * COLUMNS);
+            VSTORE_LANES(LOAD_LANES(B_TYPE, b, k * b_row + LANES), 1, to + k * COLUMNS);
         }
     } else if (columns == COLUMNS && b_row == 1) {
         for (; k + LANES <= depth; k += LANES)
@@ -43,7 +51,7 @@ static void pack_panel(B_MEMORY float *to, __global const float *b, ulong b_row,
                 floats x[LANES], y[LANES];
                 #pragma unroll
                 for (int i = 0; i < LANES; i++)
-                    x[i] = VLOAD_LANES(0, b + (j + i) * b_column + k);
+                    x[i] = LOAD_LANES(B_TYPE, b, (j + i) * b_column + k);
                 transpose_lanes(y, x);
                 #pragma unroll
                 for (int i = 0; i < LANES; i++)
@@ -52,25 +60,30 @@ static void pack_panel(B_MEMORY float *to, __global const float *b, ulong b_row,
     }
     for (; k < depth; k++)
         for (int j = 0; j < COLUMNS; j++)
-            to[k * COLUMNS + j] = j < columns ? b[k * b_row + j * b_column] : 0.0f;
+            to[k * COLUMNS + j] = j < columns ? LOAD(B_TYPE, b, k * b_row + j * b_column) : 0.0f;
 }
 
 /* What becomes of the sums on their way to c. */
 typedef struct finish {
     float alpha, beta;
     floats bias[2];
+#if HELD
+    int begins, ends; /* whether this piece of k is the first, and whether it is the last */
+#endif
 } finish;
 
 /* The part of a row of c that lies in this panel. */
-static void store_row(__global float *c, int columns, const floats sum[2], const finish *last)
+static void store_row(__global STORED(C_TYPE) *c, int columns, const floats sum[2],
+                      const finish *last)
 {
     if (columns == COLUMNS) {
         #pragma unroll
         for (int v = 0; v < 2; v++) {
             floats x = last->alpha * sum[v];
             if (last->beta != 0.0f)
-                x += last->beta * VLOAD_LANES(v, c);
-            VSTORE_LANES(x + last->bias[v], v, c);
+                x += last->beta * LOAD_LANES(C_TYPE, c, v * LANES);
+            x += last->bias[v];
+            STORE_LANES(C_TYPE, x, c, v * LANES);
         }
     } else {
         float part[COLUMNS], bias[COLUMNS];
@@ -82,23 +95,28 @@ static void store_row(__global float *c, int columns, const floats sum[2], const
         for (int j = 0; j < columns; j++) {
             float x = part[j];
             if (last->beta != 0.0f)
-                x += last->beta * c[j];
-            c[j] = x + bias[j];
+                x += last->beta * LOAD(C_TYPE, c, j);
+            STORE(C_TYPE, x + bias[j], c, j);
         }
     }
 }
 
 /* A tile of c: `rows` x `columns`. Missing rows repeat the last one, which costs nothing and is not
- * written. */
-static void make_tile(__global float *c, ulong c_row, int rows, int columns,
-                      A_MEMORY const float *a, ulong a_row, B_MEMORY const float *b, int depth,
-                      const finish *last)
+ * written. held [rows][WIDTH]: the sums of the pieces of k before this one, and after it. Inlined, so
+ * that the sums stay in registers; a call of it, PoCL 3.1 drops. */
+static inline __attribute__((always_inline))
+void make_tile(__global STORED(C_TYPE) *c, ulong c_row, int rows, int columns,
+               A_MEMORY const float *a, ulong a_row, B_MEMORY const float *b, int depth,
+#if HELD
+               __local float *held,
+#endif
+               const finish *last)
 {
     floats sum[ROWS][2];
 #if TURNED
     #define FACTOR(r) a[k * ROWS + r]
 #else
-    __global const float *row[ROWS];
+    A_MEMORY const float *row[ROWS];
     #pragma unroll
     for (int r = 0; r < ROWS; r++)
         row[r] = a + min(r, rows - 1) * a_row;
@@ -107,6 +125,14 @@ static void make_tile(__global float *c, ulong c_row, int rows, int columns,
     #pragma unroll
     for (int r = 0; r < ROWS; r++)
         sum[r][0] = sum[r][1] = (floats)(0.0f);
+#if HELD
+    #pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const int line = min(r, rows - 1) * WIDTH;
+        sum[r][0] = last->begins ? sum[r][0] : VLOAD_LANES(0, held + line);
+        sum[r][1] = last->begins ? sum[r][1] : VLOAD_LANES(1, held + line);
+    }
+#endif
     #pragma unroll 2
     for (int k = 0; k < depth; k++) {
         const floats y0 = VLOAD_LANES(0, b + k * COLUMNS);
@@ -119,36 +145,57 @@ static void make_tile(__global float *c, ulong c_row, int rows, int columns,
         }
     }
     #pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        if (r < rows)
+    for (int r = 0; r < ROWS; r++) {
+#if HELD
+        if (r < rows && !last->ends) {
+            VSTORE_LANES(sum[r][0], 0, held + r * WIDTH);
+            VSTORE_LANES(sum[r][1], 1, held + r * WIDTH);
+        } else
+#endif
+            if (r < rows)
             store_row(c + r * c_row, columns, sum[r], last);
+    }
 }
 
 #if TURNED
 /* Rows of a, stored [k][m], as tiles [depth][ROWS]; the last tile repeats the last row. */
-static void turn_rows(__local float *to, __global const float *a, ulong a_column, int rows,
-                      int depth)
+static void stage_rows(__local float *to, __global const STORED(A_TYPE) *a, ulong a_column,
+                       int rows, int depth)
 {
     for (int k = 0; k < depth; k++, a += a_column) {
         int i = 0;
         for (; i + ROWS <= rows; i += ROWS)
             #pragma unroll
             for (int r = 0; r < ROWS; r++)
-                to[i * DEPTH + k * ROWS + r] = a[i + r];
+                to[i * DEPTH + k * ROWS + r] = LOAD(A_TYPE, a, i + r);
         if (i < rows)
             for (int r = 0; r < ROWS; r++)
-                to[i * DEPTH + k * ROWS + r] = a[min(i + r, rows - 1)];
+                to[i * DEPTH + k * ROWS + r] = LOAD(A_TYPE, a, min(i + r, rows - 1));
+    }
+}
+#elif STAGED
+/* Rows of a as rows [DEPTH]. */
+static void stage_rows(__local float *to, __global const STORED(A_TYPE) *a, ulong a_row, int rows,
+                       int depth)
+{
+    for (int i = 0; i < rows; i++, a += a_row, to += DEPTH) {
+        int k = 0;
+        for (; k + 8 <= depth; k += 8)
+            vstore8(LOAD8(A_TYPE, a, k), 0, to + k);
+        for (; k < depth; k++)
+            to[k] = LOAD(A_TYPE, a, k);
     }
 }
 #endif
 
 /* Biases are those of a panel, NULL for none. Field by field: an initialiser crashes rusticl. */
-static finish finish_of(float alpha, float beta, __global const float *bias, int columns)
+static finish finish_of(float alpha, float beta, __global const STORED(BIAS_TYPE) *bias,
+                        int columns)
 {
     finish last;
     float part[COLUMNS];
     for (int j = 0; j < COLUMNS; j++)
-        part[j] = bias && j < columns ? bias[j] : 0.0f;
+        part[j] = bias && j < columns ? LOAD(BIAS_TYPE, bias, j) : 0.0f;
     last.alpha = alpha;
     last.beta = beta;
     last.bias[0] = VLOAD_LANES(0, part);
@@ -157,24 +204,28 @@ static finish finish_of(float alpha, float beta, __global const float *bias, int
 }
 
 /* Work-group (t, g): block t of c, `height` rows x `width` columns, in batch g; a group goes on
- * with g + number of groups. width is a multiple of COLUMNS, and height one of ROWS, at most HEIGHT
- * with TURNED. Strides are those of rows and columns of a [m][k] and b [k][n]; a_column is 1, with
- * TURNED a_row. bias [n] or NULL. c is not read where beta is 0. */
+ * with g + number of groups. width is a multiple of COLUMNS, at most WIDTH where sums are held, and
+ * height one of ROWS, at most HEIGHT where local memory takes a or sums. Strides are those of rows
+ * and columns of a [m][k] and b [k][n]; a_column is 1, with TURNED a_row. bias [n] or NULL. c is not
+ * read where beta is 0. */
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void gemm_cpu_multiply(__global const float *a, ulong a_offset, ulong a_batch, ulong a_row,
+void gemm_cpu_multiply(__global const STORED(A_TYPE) *a, ulong a_offset, ulong a_batch, ulong a_row,
                        ulong a_column,
-                       __global const float *b, ulong b_offset, ulong b_batch, ulong b_row,
+                       __global const B_GIVEN *b, ulong b_offset, ulong b_batch, ulong b_row,
                        ulong b_column,
-                       __global float *c, ulong c_offset, ulong c_batch, ulong c_row,
-                       __global const float *bias, ulong bias_offset,
+                       __global STORED(C_TYPE) *c, ulong c_offset, ulong c_batch, ulong c_row,
+                       __global const STORED(BIAS_TYPE) *bias, ulong bias_offset,
                        int batch, int m, int n, int k, int height, int width,
                        float alpha, float beta)
 {
 #if !PACKED
     __local float panel[DEPTH * COLUMNS];
 #endif
-#if TURNED
-    __local float turned[HEIGHT * DEPTH];
+#if STAGED
+    __local float staged[HEIGHT * DEPTH];
+#endif
+#if HELD
+    __local float held[HEIGHT * WIDTH];
 #endif
     const int across = (n + width - 1) / width;
     const int i0 = (int)get_group_id(0) / across * height;
@@ -183,14 +234,14 @@ void gemm_cpu_multiply(__global const float *a, ulong a_offset, ulong a_batch, u
     const int end = min(j0 + width, n);
 
     for (int g = (int)get_group_id(1); g < batch; g += (int)get_num_groups(1)) {
-        __global const float *from_a = a + a_offset + g * a_batch + i0 * a_row;
-        __global const float *from_b = b + b_offset + g * b_batch;
-        __global float *to = c + c_offset + g * c_batch + i0 * c_row;
+        __global const STORED(A_TYPE) *from_a = a + a_offset + g * a_batch + i0 * a_row;
+        __global const B_GIVEN *from_b = b + b_offset + g * b_batch;
+        __global STORED(C_TYPE) *to = c + c_offset + g * c_batch + i0 * c_row;
         int k0 = 0;
         do { /* once for a k of 0 */
             const int depth = min(DEPTH, k - k0);
-#if TURNED
-            turn_rows(turned, from_a + k0 * a_column, a_column, rows, depth);
+#if STAGED
+            stage_rows(staged, from_a + k0 * a_column, TURNED ? a_column : a_row, rows, depth);
 #endif
             for (int j = j0; j < end; j += COLUMNS) {
                 const int columns = min(COLUMNS, end - j);
@@ -200,17 +251,29 @@ void gemm_cpu_multiply(__global const float *a, ulong a_offset, ulong a_batch, u
                 pack_panel(panel, from_b + k0 * b_row + j * b_column, b_row, b_column, columns,
                            depth);
 #endif
+#if HELD
+                finish last = finish_of(alpha, beta, bias ? bias + bias_offset + j : 0, columns);
+                last.begins = k0 == 0;
+                last.ends = k0 + DEPTH >= k;
+#else
                 const finish last = k0 ? finish_of(alpha, 1.0f, 0, columns)
                                        : finish_of(alpha, beta, bias ? bias + bias_offset + j : 0,
                                                    columns);
+#endif
                 for (int i = 0; i < rows; i += ROWS)
                     make_tile(to + i * c_row + j, c_row, min(ROWS, rows - i), columns,
 #if TURNED
-                              turned + i * DEPTH, 0,
+                              staged + i * DEPTH, 0,
+#elif STAGED
+                              staged + i * DEPTH, DEPTH,
 #else
                               from_a + i * a_row + k0, a_row,
 #endif
-                              panel, depth, &last);
+                              panel, depth,
+#if HELD
+                              held + i * WIDTH + (j - j0),
+#endif
+                              &last);
             }
             k0 += DEPTH;
         } while (k0 < k);
@@ -220,7 +283,7 @@ void gemm_cpu_multiply(__global const float *a, ulong a_offset, ulong a_batch, u
 #if PACKED
 /* b [k][n] by its strides, as panels for gemm_cpu_multiply. Work-group t: panel t. */
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void gemm_cpu_pack(__global const float *b, ulong b_offset, ulong b_row, ulong b_column,
+void gemm_cpu_pack(__global const STORED(B_TYPE) *b, ulong b_offset, ulong b_row, ulong b_column,
                    __global float *to, ulong to_offset, int n, int k)
 {
     const int j = (int)get_group_id(0) * COLUMNS;

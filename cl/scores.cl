@@ -30,8 +30,8 @@ void scores_tile(__global const float *query, ulong query_offset, ulong query_ba
                                   + g % heads / group * key_head + j0 * key_row;
         tile_sum sum = tile_zero();
         for (int d = 0; d < head_dim; d += SLICE) {
-            tile_load(a, q + d, query_row, 1, query_len - i0, head_dim - d, 1);
-            tile_load(b, k + d, key_row, 1, key_len - j0, head_dim - d, 1);
+            TILE_LOAD(1, a, q + d, query_row, 1, query_len - i0, head_dim - d, 1);
+            TILE_LOAD(1, b, k + d, key_row, 1, key_len - j0, head_dim - d, 1);
             barrier(CLK_LOCAL_MEM_FENCE);
             sum = tile_multiply(sum, a, b, 0);
             barrier(CLK_LOCAL_MEM_FENCE);

@@ -2,32 +2,43 @@
  * share. Each work-item holds 4 rows of a float4 of columns; both factors come through local memory
  * in slices of 16 along the sum. 64 work-items are the least that fill two warps, and 4 x 4 sums an
  * item the most that no device spills. */
+#include "types.h"
+
 #define TILE 32
 #define SLICE 16
 #define TILE_ITEMS 8
-/* One more column keeps the transposing stores of tile_load off one bank. */
+/* One more column keeps the transposing stores of TILE_LOAD off one bank. */
 #define TILE_PITCH (TILE + 4)
 
 typedef struct tile_sum {
     float4 row[4];
 } tile_sum;
 
-/* slice[depth][line] = source[line * line_stride + depth * depth_stride] for a SLICE x TILE piece;
- * 0 beyond `lines` and `depths`, which may be 0 or less. Neighbouring work-items read along the
- * depth where that is contiguous (along_depth), else along the lines. */
-static void tile_load(__local float *slice, __global const float *source, ulong line_stride,
-                      ulong depth_stride, int lines, int depths, int along_depth)
-{
-    const int item = (int)get_local_id(1) * TILE_ITEMS + (int)get_local_id(0);
-    for (int i = item; i < TILE * SLICE; i += TILE_ITEMS * TILE_ITEMS) {
-        const int line = along_depth ? i / SLICE : i % TILE;
-        const int depth = along_depth ? i % SLICE : i / TILE;
-        float value = 0.0f;
-        if (line < lines && depth < depths)
-            value = source[line * line_stride + depth * depth_stride];
-        slice[depth * TILE_PITCH + line] = value;
+/* slice[depth][line] = source[line * line_stride + depth * depth_stride] for a SLICE x TILE piece of
+ * elements of `type`; 0 beyond `lines` and `depths`, which may be 0 or less. Neighbouring work-items
+ * read along the depth where that is contiguous (along_depth), else along the lines. */
+#define TILE_LOAD(type, slice, source, line_stride, depth_stride, lines, depths, along_depth)      \
+    TYPE_JOIN(tile_load_, type)(slice, source, line_stride, depth_stride, lines, depths,           \
+                                along_depth)
+
+#define TILE_LOAD_OF(type)                                                                         \
+    static void tile_load_##type(__local float *slice, __global const STORED(type) *source,        \
+                                 ulong line_stride, ulong depth_stride, int lines, int depths,     \
+                                 int along_depth)                                                  \
+    {                                                                                              \
+        const int item = (int)get_local_id(1) * TILE_ITEMS + (int)get_local_id(0);                 \
+        for (int i = item; i < TILE * SLICE; i += TILE_ITEMS * TILE_ITEMS) {                       \
+            const int line = along_depth ? i / SLICE : i % TILE;                                   \
+            const int depth = along_depth ? i % SLICE : i / TILE;                                  \
+            float value = 0.0f;                                                                    \
+            if (line < lines && depth < depths)                                                    \
+                value = LOAD(type, source, line * line_stride + depth * depth_stride);             \
+            slice[depth * TILE_PITCH + line] = value;                                              \
+        }                                                                                          \
     }
-}
+TILE_LOAD_OF(1)
+TILE_LOAD_OF(2)
+TILE_LOAD_OF(3)
 
 /* sum += a b over one slice. With skip_zero a factor of a that is exactly 0 leaves the sum alone,
  * whatever stands in b: 0 * NaN must not count where a key is excluded. */

@@ -28,8 +28,8 @@ void weigh_tile(__global const float *probs, ulong probs_offset,
                                   + g % heads / group * value_head + d0;
         tile_sum sum = tile_zero();
         for (int j = 0; j < key_len; j += SLICE) {
-            tile_load(a, p + j, key_len, 1, query_len - i0, key_len - j, 1);
-            tile_load(b, v + j * value_row, 1, value_row, value_dim - d0, key_len - j, 0);
+            TILE_LOAD(1, a, p + j, key_len, 1, query_len - i0, key_len - j, 1);
+            TILE_LOAD(1, b, v + j * value_row, 1, value_row, value_dim - d0, key_len - j, 0);
             barrier(CLK_LOCAL_MEM_FENCE);
             sum = tile_multiply(sum, a, b, 1);
             barrier(CLK_LOCAL_MEM_FENCE);

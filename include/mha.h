@@ -552,7 +552,8 @@ MHA_API mha_status mha_layer_enqueue(mha_layer *layer, const mha_attention_args 
 
 /* The steps that attention is made of, for callers who arrange them themselves. */
 
-/* C = alpha op(A) op(B) + beta C + bias, for each batch. Row-major, float32. */
+/* C = alpha op(A) op(B) + beta C + bias, for each batch. Row-major. In float32 and rounded once; by
+ * CLBlast, which knows no such sums of half types, through float32 copies in the workspace. */
 #define MHA_GEMM_TRANSPOSE_A 1u /* A is stored [k][m] */
 #define MHA_GEMM_TRANSPOSE_B 2u /* B is stored [n][k] */
 #define MHA_GEMM_BIAS 4u        /* args.bias, [n], is added to every row of C; beta must be 0 */
@@ -564,6 +565,10 @@ typedef struct mha_gemm_desc {
     float alpha;    /* 0: 1 */
     float beta;     /* 0: C is not read and may hold anything */
     mha_gemm_by by;
+    mha_type type;      /* of A */
+    mha_type b_type;    /* of B; 0: type */
+    mha_type c_type;    /* of C; 0: type */
+    mha_type bias_type; /* 0: type */
 } mha_gemm_desc;
 
 /* A matrix per batch, in device memory; all in elements. row_stride is that of the stored matrix,

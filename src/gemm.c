@@ -3,6 +3,7 @@
 
 #include "grid.h"
 #include "log.h"
+#include "shape.h"
 
 #include <clblast_c.h>
 #include <limits.h>
@@ -108,7 +109,8 @@ static mha_status ask_temp(mha_gemm_stage *gemm, mha_context *context)
     const mha_status status = CLBlastSGemmTempBufferSize(
         CLBlastLayoutRowMajor, transposed(shape->transpose_a), transposed(shape->transpose_b), m,
         shape->n, shape->k, 1, (shape->transpose_a ? m : shape->k) + 1, 1,
-        (shape->transpose_b ? shape->k : shape->n) + 1, 1, shape->n + 1, &queue, &gemm->temp_bytes);
+        (shape->transpose_b ? shape->k : shape->n) + 1, 1, shape->n + 1, &queue,
+        &gemm->clblast_bytes);
     mha_os_unlock(&clblast_lock);
     if (status)
         return mha_log_fail(&context->log, status, "CLBlastSGemmTempBufferSize failed");
@@ -153,38 +155,64 @@ mha_gemm_way mha_gemm_choose(const mha_context *context, const mha_gemm_shape *s
     return own == MHA_GEMM_WAY_CPU ? own : MHA_GEMM_WAY_CLBLAST;
 }
 
+static mha_status own_kernel(const mha_gemm_stage *gemm, mha_context *context, mha_kernel *out,
+                             const char *name)
+{
+    char options[MHA_PRODUCT_TYPES];
+    return mha_context_kernel(context, out, "gemm", mha_product_types(options, &gemm->shape), name);
+}
+
 static mha_status set_up_clblast(mha_gemm_stage *gemm, mha_context *context)
 {
     const mha_gemm_shape *shape = &gemm->shape;
     mha_os_lock(&context->lock);
     mha_status status = ask_temp(gemm, context);
     unsigned bits = 0;
-    if (shape->batch == 1 || shape->shared_b || gemm->temp_bytes)
+    if (shape->batch == 1 || shape->shared_b || gemm->clblast_bytes)
         bits |= WARM_GEMM;
-    if (shape->batch > 1 && !gemm->temp_bytes)
+    if (shape->batch > 1 && !gemm->clblast_bytes)
         bits |= WARM_BATCHED;
     for (unsigned bit = WARM_GEMM; !status && bit <= WARM_BATCHED; bit <<= 1)
         if (bits & bit & ~context->warm)
             status = warm_up(context, bit);
     mha_os_unlock(&context->lock);
+    gemm->temp_bytes = gemm->clblast_bytes;
+    if (!status && mha_widen_is_needed(shape)) {
+        gemm->temp_bytes = 0;
+        mha_layout_add(&gemm->temp_bytes, gemm->clblast_bytes);
+        status = mha_widen_setup(&gemm->widen, context, shape, &gemm->temp_bytes);
+    }
     if (!status && shape->bias)
-        status = mha_context_kernel(context, &gemm->fill_bias, "gemm", "", "gemm_fill_bias");
+        status = own_kernel(gemm, context, &gemm->fill_bias, "gemm_fill_bias");
     return status;
+}
+
+/* Types that are 0. */
+static void resolve_types(mha_gemm_stage *gemm)
+{
+    mha_gemm_shape *shape = &gemm->shape;
+    mha_type *const types[] = { &shape->a_type, &shape->b_type, &shape->c_type, &shape->bias_type };
+    if (shape->packed_b && gemm->way != MHA_GEMM_WAY_CPU)
+        shape->b_type = MHA_FLOAT32; /* nothing is packed */
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (!*types[i])
+            *types[i] = MHA_FLOAT32;
 }
 
 mha_status mha_gemm_setup(mha_gemm_stage *gemm, mha_context *context, const mha_gemm_shape *shape)
 {
     *gemm = (mha_gemm_stage){ .shape = *shape };
     gemm->way = mha_gemm_choose(context, shape, &gemm->reason);
+    resolve_types(gemm);
     mha_status status = MHA_OK;
     if (!shape->batch || !shape->m || !shape->n)
         return MHA_OK; /* nothing is ever launched */
     if (gemm->way == MHA_GEMM_WAY_CPU)
-        status = mha_gemm_cpu_setup(&gemm->cpu, context, shape);
+        status = mha_gemm_cpu_setup(&gemm->cpu, context, &gemm->shape);
     else if (gemm->way == MHA_GEMM_WAY_CLBLAST)
         status = set_up_clblast(gemm, context);
     if (!status && gemm->way != MHA_GEMM_WAY_CPU)
-        status = mha_context_kernel(context, &gemm->tile, "gemm", "", "gemm_tile");
+        status = own_kernel(gemm, context, &gemm->tile, "gemm_tile");
     if (status)
         mha_gemm_release(gemm);
     return mha_context_note(context, status);
@@ -195,6 +223,7 @@ void mha_gemm_release(mha_gemm_stage *gemm)
     mha_gemm_cpu_release(&gemm->cpu);
     mha_kernel_release(&gemm->tile);
     mha_kernel_release(&gemm->fill_bias);
+    mha_widen_release(&gemm->widen);
 }
 
 size_t mha_gemm_pack_bytes(const mha_gemm_stage *gemm)
@@ -265,7 +294,7 @@ static mha_status launch_clblast(mha_gemm_stage *gemm, mha_run *run, const char 
     const char *what = batched ? "CLBlastSgemmStridedBatched" : "CLBlastSgemm";
     cl_event event = NULL;
     cl_event *wanted = mha_run_wants_events(run) ? &event : NULL;
-    cl_mem temp = gemm->temp_bytes ? run->workspace : NULL; /* NULL: CLBlast needs none */
+    cl_mem temp = gemm->clblast_bytes ? run->workspace : NULL; /* NULL: CLBlast needs none */
     const mha_status status = batched
                                   ? call_batched(&gemm->shape, args, beta, run->queue, wanted)
                                   : call_gemm(&gemm->shape, args, beta, run->queue, temp, wanted);
@@ -275,16 +304,11 @@ static mha_status launch_clblast(mha_gemm_stage *gemm, mha_run *run, const char 
     return MHA_OK;
 }
 
-mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage,
-                           const mha_gemm_launch_args *given)
+/* All of a product that suits it. */
+static mha_status multiply_by_clblast(mha_gemm_stage *gemm, mha_run *run, const char *stage,
+                                      const mha_gemm_launch_args *given)
 {
     mha_gemm_launch_args args = *given;
-    fold_batches(&gemm->shape, &args);
-    if (gemm->way == MHA_GEMM_WAY_CPU)
-        return mha_gemm_cpu_launch(&gemm->cpu, run, stage, &gemm->shape, &args);
-    if (gemm->way == MHA_GEMM_WAY_TILES || !suits_clblast(&gemm->shape, &args))
-        return launch_tile(gemm, run, stage, &args);
-
     if (gemm->shape.bias) {
         const mha_status status = launch_fill_bias(gemm, run, &args);
         if (status)
@@ -294,7 +318,7 @@ mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage
     /* Above the sizes of its direct kernel, which are those that need temporary memory, CLBlast
      * 1.5.3 allocates for a batched product in every call, and where sizes fill its tiles it
      * forgets offset and batch stride of A, B or C. So a large product goes batch by batch. */
-    if (args.batch > 1 && !gemm->temp_bytes)
+    if (args.batch > 1 && !gemm->clblast_bytes)
         return launch_clblast(gemm, run, stage, &args, beta, true);
     mha_status status = MHA_OK;
     for (size_t i = 0; !status && i < args.batch; i++) {
@@ -303,6 +327,33 @@ mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage
         args.b.offset += args.b.batch;
         args.c.offset += args.c.batch;
     }
+    return status;
+}
+
+mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage,
+                           const mha_gemm_launch_args *given)
+{
+    const mha_gemm_shape *shape = &gemm->shape;
+    mha_gemm_launch_args args = *given;
+    fold_batches(shape, &args);
+    if (gemm->way == MHA_GEMM_WAY_CPU)
+        return mha_gemm_cpu_launch(&gemm->cpu, run, stage, shape, &args);
+    if (gemm->way == MHA_GEMM_WAY_TILES)
+        return launch_tile(gemm, run, stage, &args);
+    mha_gemm_launch_args wide = mha_widen_args(&gemm->widen, run, shape, given);
+    fold_batches(shape, &wide);
+    if (!suits_clblast(shape, &wide))
+        return launch_tile(gemm, run, stage, &args);
+
+    const bool narrows = mha_product_is_half(shape->c_type);
+    run->aside = true;
+    mha_status status = mha_widen_inputs(&gemm->widen, run, shape, given);
+    run->aside = narrows;
+    if (!status)
+        status = multiply_by_clblast(gemm, run, stage, &wide);
+    run->aside = false;
+    if (!status && narrows)
+        status = mha_widen_output(&gemm->widen, run, shape, given);
     return status;
 }
 

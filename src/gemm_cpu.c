@@ -6,12 +6,8 @@
 
 #include <stdio.h>
 
-enum {
-    TURNED_ROWS = 96 /* of A that go to local memory at once, if it is stored [k][m] */
-};
-
 /* Two vectors of sums a row, and as many rows as leave a register or two for the factors: 16
- * registers of 8 floats, as AVX2 has, hold 6, and 32 of 16 floats 12. Both divide TURNED_ROWS. */
+ * registers of 8 floats, as AVX2 has, hold 6, and 32 of 16 floats 12. */
 static size_t rows_for(const mha_context *context)
 {
     return context->lanes == 16 ? 12 : 6;
@@ -22,20 +18,47 @@ static size_t columns_for(const mha_context *context)
     return 2 * context->lanes;
 }
 
-/* The terms of a sum whose factors lie in local memory at once, a power of 2; 0 if there is room
- * for too few to be worth it. */
-static size_t choose_depth(const mha_context *context, const mha_gemm_shape *shape)
+static bool stages(const mha_gemm_shape *shape)
 {
-    /* With 1024 few sums come back to C; a turned A of 256 stays in the second cache. */
-    const size_t most = shape->transpose_a ? 256 : 1024, least = 32;
-    const size_t columns = (shape->packed_b ? 0 : columns_for(context)) +
-                           (shape->transpose_a ? (size_t)TURNED_ROWS : 0);
-    size_t depth = most;
+    return shape->transpose_a || mha_product_is_half(shape->a_type);
+}
+
+/* What lies in local memory at once. */
+typedef struct cpu_room {
+    size_t depth;  /* the terms of a sum, a power of 2; 0: there is room for too few */
+    size_t height; /* rows of A or of sums, which both numbers of rows of a tile divide */
+    size_t width;  /* columns of sums */
+} cpu_room;
+
+static size_t bytes_of(const mha_context *context, const mha_gemm_shape *shape,
+                       const cpu_room *room)
+{
+    const size_t lines =
+        (shape->packed_b ? 0 : columns_for(context)) + (stages(shape) ? room->height : 0);
+    const size_t sums = mha_product_is_half(shape->c_type) ? room->height * room->width : 0;
+    return (room->depth * lines + sums) * sizeof(float);
+}
+
+static cpu_room choose_room(const mha_context *context, const mha_gemm_shape *shape)
+{
+    const size_t columns = columns_for(context), least = 32;
     /* Half of the local memory, since some drivers need of it for themselves. */
-    while (depth >= least &&
-           depth * columns * sizeof(float) > context->device.local_memory_bytes / 2)
-        depth /= 2;
-    return depth >= least ? depth : 0;
+    const size_t most_bytes = context->device.local_memory_bytes / 2;
+    /* With 1024 few sums come back to C; a staged A of 256 stays in the second cache. */
+    cpu_room room = { .depth = stages(shape) ? 256 : 1024,
+                      .height = 96,
+                      .width = stages(shape) ? 8 * columns : columns };
+    while (room.depth >= least && bytes_of(context, shape, &room) > most_bytes) {
+        if (mha_product_is_half(shape->c_type) && room.width > columns)
+            room.width /= 2;
+        else if (mha_product_is_half(shape->c_type) && room.depth == least && room.height > 24)
+            room.height /= 2;
+        else
+            room.depth /= 2;
+    }
+    if (room.depth < least)
+        room.depth = 0;
+    return room;
 }
 
 /* Of a packed B, whose last panel is filled up. */
@@ -47,24 +70,29 @@ static mha_size pack_bytes(const mha_gemm_shape *shape, size_t columns)
 
 bool mha_gemm_cpu_can(const mha_context *context, const mha_gemm_shape *shape)
 {
-    return choose_depth(context, shape) &&
+    return choose_room(context, shape).depth &&
            (!shape->packed_b || !pack_bytes(shape, columns_for(context)).overflows);
 }
 
 mha_status mha_gemm_cpu_setup(mha_gemm_cpu_stage *gemm, mha_context *context,
                               const mha_gemm_shape *shape)
 {
+    const cpu_room room = choose_room(context, shape);
     *gemm = (mha_gemm_cpu_stage){
         .packed = shape->packed_b,
-        .turned = shape->transpose_a,
+        .staged = stages(shape),
+        .held = mha_product_is_half(shape->c_type),
         .rows = rows_for(context),
         .columns = columns_for(context),
+        .height = room.height,
+        .width = room.width,
     };
-    char options[128];
+    char types[MHA_PRODUCT_TYPES], options[192];
     snprintf(options, sizeof options,
-             "-DLANES=%zu -DROWS=%zu -DPACKED=%d -DTURNED=%d -DHEIGHT=%d -DDEPTH=%zu",
-             context->lanes, gemm->rows, gemm->packed, gemm->turned, TURNED_ROWS,
-             choose_depth(context, shape));
+             "-DLANES=%zu -DROWS=%zu %s -DPACKED=%d -DTURNED=%d -DHEIGHT=%zu -DWIDTH=%zu "
+             "-DDEPTH=%zu",
+             context->lanes, gemm->rows, mha_product_types(types, shape), gemm->packed,
+             shape->transpose_a, room.height, room.width, room.depth);
     mha_status status =
         mha_context_kernel(context, &gemm->multiply, "gemm_cpu", options, "gemm_cpu_multiply");
     if (!status && gemm->packed)
@@ -84,15 +112,17 @@ typedef struct cpu_blocks {
 } cpu_blocks;
 
 /* A tall block goes over its columns of B, and maybe packs them, once for many rows; a wide one
- * turns its rows of A once for many columns. But several blocks are wanted for each core, so that
+ * stages its rows of A once for many columns. But several blocks are wanted for each core, so that
  * all cores end at about the same time. */
 static cpu_blocks choose_blocks(const mha_gemm_cpu_stage *gemm, const mha_context *context,
                                 const mha_gemm_launch_args *args)
 {
     const size_t enough = (size_t)8 * context->device.compute_units;
     cpu_blocks blocks = { .height = 384 / gemm->rows * gemm->rows, .width = gemm->columns };
-    if (gemm->turned)
-        blocks = (cpu_blocks){ .height = TURNED_ROWS, .width = 16 * gemm->columns };
+    if (gemm->staged || gemm->held)
+        blocks.height = gemm->height;
+    if (gemm->staged)
+        blocks.width = gemm->held ? gemm->width : 16 * gemm->columns;
     while (args->batch * mha_grid_divide_up(args->m, blocks.height) *
                    mha_grid_divide_up(args->n, blocks.width) <
                enough &&

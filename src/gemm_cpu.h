@@ -7,8 +7,10 @@
 
 typedef struct mha_gemm_cpu_stage {
     bool packed;          /* B comes as mha_gemm_cpu_pack has made it */
-    bool turned;          /* A is stored [k][m] */
+    bool staged;          /* A goes to local memory: it is stored [k][m], or of a half type */
+    bool held;            /* so do the sums: C is of a half type */
     size_t rows, columns; /* of a tile of sums */
+    size_t height, width; /* the most of a block of them, where local memory takes A or sums */
     mha_kernel multiply, pack;
 } mha_gemm_cpu_stage;
 
@@ -25,7 +27,7 @@ mha_status mha_gemm_cpu_launch(const mha_gemm_cpu_stage *gemm, mha_run *run, con
 
 /* Of a B that is packed ahead; 0 where nothing is packed, or ever launched. */
 size_t mha_gemm_cpu_pack_bytes(const mha_gemm_cpu_stage *gemm, const mha_gemm_shape *shape);
-/* `from` is [1][1][k][n] by any strides; `to_offset` in floats. */
+/* `from` is [1][1][k][n] of b_type by any strides; `to_offset` in floats. */
 mha_status mha_gemm_cpu_pack(const mha_gemm_cpu_stage *gemm, mha_run *run, const char *stage,
                              const mha_gemm_shape *shape, const mha_view *from, cl_mem to,
                              size_t to_offset);

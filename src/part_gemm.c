@@ -2,6 +2,7 @@
 #include "bind.h"
 #include "gemm.h"
 #include "log.h"
+#include "shape.h"
 
 #include <stdlib.h>
 
@@ -10,6 +11,21 @@ struct mha_gemm {
     mha_gemm_desc desc; /* resolved */
     mha_gemm_stage stage;
 };
+
+static mha_status resolve_types(const mha_log *log, const char *who, mha_gemm_desc *desc)
+{
+    mha_type *const others[] = { &desc->b_type, &desc->c_type, &desc->bias_type };
+    static const char *const names[] = { "b_type", "c_type", "bias_type" };
+    if (!desc->type)
+        desc->type = MHA_FLOAT32;
+    mha_status status = mha_shape_check_type(log, who, "type", desc->type);
+    for (int i = 0; !status && i < 3; i++) {
+        if (!*others[i])
+            *others[i] = desc->type;
+        status = mha_shape_check_type(log, who, names[i], *others[i]);
+    }
+    return status;
+}
 
 static mha_status resolve_gemm(const mha_context *context, const mha_gemm_desc *given,
                                mha_gemm_desc *desc)
@@ -37,7 +53,7 @@ static mha_status resolve_gemm(const mha_context *context, const mha_gemm_desc *
         return mha_log_fail(&context->log, MHA_TOO_LARGE,
                             "%s: m %zu, n %zu, k %zu, batch %zu: each may be at most %zu", who,
                             desc->m, desc->n, desc->k, desc->batch, most);
-    return MHA_OK;
+    return resolve_types(&context->log, who, desc);
 }
 
 mha_status mha_gemm_create(mha_gemm **out, mha_context *context, const mha_gemm_desc *desc)
@@ -64,8 +80,14 @@ mha_status mha_gemm_create(mha_gemm **out, mha_context *context, const mha_gemm_
             .alpha = gemm->desc.alpha,
             .beta = gemm->desc.beta,
             .by = gemm->desc.by,
+            .a_type = gemm->desc.type,
+            .b_type = gemm->desc.b_type,
+            .c_type = gemm->desc.c_type,
+            .bias_type = gemm->desc.bias_type,
         };
         status = mha_gemm_setup(&gemm->stage, context, &shape);
+        if (!status)
+            status = mha_shape_check_workspace(context, gemm->stage.temp_bytes, "mha_gemm_create");
     }
     if (status) {
         mha_gemm_destroy(&gemm);
@@ -95,11 +117,12 @@ mha_workspace mha_gemm_workspace(const mha_gemm *gemm)
 
 /* A matrix argument: [batch][1][rows][columns] with its row and batch strides. */
 static mha_status bind_matrix(const mha_run *run, mha_view *view, mha_operand *operand,
-                              const char *name, const mha_matrix *matrix, size_t batch, size_t rows,
-                              size_t columns, mha_access access)
+                              const char *name, const mha_matrix *matrix, mha_type type,
+                              const size_t shape[4], mha_access access)
 {
     static const char who[] = "mha_gemm_enqueue";
     const mha_log *log = &run->context->log;
+    const size_t batch = shape[0], columns = shape[3];
     const size_t row = matrix->row_stride ? matrix->row_stride : columns;
     if (row < columns)
         return mha_log_fail(log, MHA_INVALID_ARGUMENT,
@@ -117,8 +140,7 @@ static mha_status bind_matrix(const mha_run *run, mha_view *view, mha_operand *o
                               .offset = matrix->offset,
                               .row = row,
                               .batch = matrix->batch_stride };
-    return mha_bind_tensor(run, view, who, name, &tensor, (size_t[]){ batch, 1, rows, columns },
-                           sizeof(float), access);
+    return mha_bind_tensor(run, view, who, name, &tensor, shape, mha_bind_type_bytes(type), access);
 }
 
 static mha_status bind_gemm(const mha_run *run, const mha_gemm_desc *desc,
@@ -133,22 +155,24 @@ static mha_status bind_gemm(const mha_run *run, const mha_gemm_desc *desc,
     const bool ta = desc->flags & MHA_GEMM_TRANSPOSE_A;
     const bool tb = desc->flags & MHA_GEMM_TRANSPOSE_B;
     const bool has_bias = desc->flags & MHA_GEMM_BIAS;
+    const size_t shape_a[4] = { desc->batch, 1, ta ? desc->k : m, ta ? m : desc->k };
+    const size_t shape_b[4] = { desc->batch, 1, tb ? desc->n : desc->k, tb ? desc->k : desc->n };
+    const size_t shape_c[4] = { desc->batch, 1, m, desc->n };
     mha_view a, b, c, bias = { 0 };
-    mha_status status = bind_matrix(run, &a, &out->a, "a", &args->a, desc->batch, ta ? desc->k : m,
-                                    ta ? m : desc->k, MHA_READS);
+    mha_status status =
+        bind_matrix(run, &a, &out->a, "a", &args->a, desc->type, shape_a, MHA_READS);
     if (!status)
-        status = bind_matrix(run, &b, &out->b, "b", &args->b, desc->batch, tb ? desc->n : desc->k,
-                             tb ? desc->k : desc->n, MHA_READS);
+        status = bind_matrix(run, &b, &out->b, "b", &args->b, desc->b_type, shape_b, MHA_READS);
     if (!status)
-        status = bind_matrix(run, &c, &out->c, "c", &args->c, desc->batch, m, desc->n, MHA_WRITES);
+        status = bind_matrix(run, &c, &out->c, "c", &args->c, desc->c_type, shape_c, MHA_WRITES);
     if (!status && has_bias != !!args->bias.buffer)
         status = mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
                               "%s: bias is %s, and MHA_GEMM_BIAS is %s", who,
                               has_bias ? "not given" : "given", has_bias ? "set" : "not set");
     if (!status && has_bias)
-        status = mha_bind_tensor(run, &bias, who, "bias",
-                                 &(mha_tensor){ args->bias.buffer, args->bias.offset, { 0 } },
-                                 (size_t[]){ 1, 1, 1, desc->n }, sizeof(float), MHA_READS);
+        status = mha_bind_tensor(
+            run, &bias, who, "bias", &(mha_tensor){ args->bias.buffer, args->bias.offset, { 0 } },
+            (size_t[]){ 1, 1, 1, desc->n }, mha_bind_type_bytes(desc->bias_type), MHA_READS);
     out->bias = (mha_operand){ .buffer = bias.buffer, .offset = bias.offset };
     if (status)
         return status;

@@ -1,7 +1,24 @@
-/* What a matrix product is launched with, as the kernels of gemm and gemm_cpu list it. */
+/* What a matrix product is built and launched with, as the kernels of gemm and gemm_cpu list it. */
 #include "product.h"
 
+#include <stdio.h>
 #include <string.h>
+
+bool mha_product_is_half(mha_type type)
+{
+    return type == MHA_FLOAT16 || type == MHA_BFLOAT16;
+}
+
+const char *mha_product_types(char options[MHA_PRODUCT_TYPES], const mha_gemm_shape *shape)
+{
+    const mha_type types[] = { shape->a_type, shape->b_type, shape->c_type, shape->bias_type };
+    int list[4];
+    for (int i = 0; i < 4; i++)
+        list[i] = (int)(types[i] ? types[i] : MHA_FLOAT32);
+    snprintf(options, MHA_PRODUCT_TYPES, "-DA_TYPE=%d -DB_TYPE=%d -DC_TYPE=%d -DBIAS_TYPE=%d",
+             list[0], list[1], list[2], list[3]);
+    return options;
+}
 
 void mha_product_args(mha_arg list[MHA_PRODUCT_ARGS], const mha_gemm_shape *shape,
                       const mha_gemm_launch_args *args)

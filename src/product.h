@@ -11,11 +11,22 @@ typedef struct mha_gemm_shape {
     bool transpose_a, transpose_b; /* stored [k][m], [n][k] */
     bool bias;                     /* needs beta 0 */
     bool shared_b;                 /* one B for all batches: they may become one taller product */
-    bool packed_b; /* B may be packed ahead of the launches: see mha_gemm_pack_bytes */
+    /* B may be packed ahead of the launches, see mha_gemm_pack_bytes: b_type is then that of what
+     * is packed, and launches take float32. */
+    bool packed_b;
+    mha_type a_type, b_type, c_type, bias_type; /* 0: float32 */
     float alpha, beta;
     mha_gemm_by by;    /* MHA_GEMM_DEFAULT: the library chooses */
     mha_tiling tiling; /* of the library's kernels; MHA_TILING_DEFAULT: by the kind of device */
 } mha_gemm_shape;
+
+bool mha_product_is_half(mha_type type);
+
+/* The build options of the library's kernels that say the types; returns them. */
+enum {
+    MHA_PRODUCT_TYPES = 64
+};
+const char *mha_product_types(char options[MHA_PRODUCT_TYPES], const mha_gemm_shape *shape);
 
 /* One matrix a batch. Elements. batch 0: shared (a and b). */
 typedef struct mha_operand {

@@ -194,7 +194,8 @@ bool mha_run_wants_events(const mha_run *run)
 
 void mha_run_queued(mha_run *run, const char *stage, const char *what, cl_event event)
 {
-    note_written(run);
+    if (!run->aside)
+        note_written(run);
     if (!event)
         return;
     if (run->call->stage)

@@ -12,6 +12,7 @@ typedef struct mha_run {
     /* For a failure's sentence: outputs that the next launch writes, and that queued ones have. */
     const char *pending[4];
     const char *wrote[6];
+    bool aside; /* the next launches write the workspace only: what is pending stays so */
 } mha_run;
 
 /* The first thing in every enqueue, whatever is wrong with it: no event yet. */

@@ -1,6 +1,8 @@
 /* Matrix products: their data and the limits of their errors. */
 #include "gemm_case.h"
 
+#include "stored.h"
+
 #include <criterion/criterion.h>
 #include <float.h>
 #include <math.h>
@@ -43,28 +45,63 @@ gemm_case gemm_case_pick(uint64_t seed, mha_gemm_by by)
     return c;
 }
 
+gemm_case gemm_case_mix(const gemm_case *given, size_t mix)
+{
+    static const mha_type mixes[GEMM_MIXES][4] = {
+        { MHA_FLOAT16 }, /* the others as A */
+        { MHA_BFLOAT16 },
+        { MHA_FLOAT32, MHA_FLOAT32, MHA_FLOAT16 },
+        { MHA_BFLOAT16, MHA_FLOAT32, MHA_FLOAT32, MHA_FLOAT32 },
+        { MHA_FLOAT32, MHA_FLOAT16, MHA_BFLOAT16, MHA_FLOAT16 },
+        { MHA_FLOAT16, MHA_BFLOAT16, MHA_FLOAT32, MHA_BFLOAT16 },
+        { MHA_TYPE_DEFAULT, MHA_BFLOAT16 },
+    };
+    gemm_case c = *given;
+    c.desc.type = mixes[mix][0];
+    c.desc.b_type = mixes[mix][1];
+    c.desc.c_type = mixes[mix][2];
+    c.desc.bias_type = mixes[mix][3];
+    return c;
+}
+
+gemm_case gemm_case_pick_half(uint64_t seed, mha_gemm_by by)
+{
+    gemm_case c = gemm_case_pick(seed, by);
+    if (c.fill == FILL_LARGE)
+        c.fill = FILL_NORMAL; /* sums that no float16 holds are in a test of their own */
+    return gemm_case_mix(&c, compare_pick(seed, 15, GEMM_MIXES));
+}
+
+static mha_type as_a(const mha_gemm_desc *desc, mha_type type)
+{
+    return type ? type : desc->type ? desc->type : MHA_FLOAT32;
+}
+
 static void say_name(gemm_data *data)
 {
     const gemm_case *c = &data->given;
     const mha_gemm_desc *d = &c->desc;
     snprintf(data->name, sizeof data->name,
              "seed %llu: batch %zu m %zu/%zu n %zu k %zu flags %x alpha %g beta %g by %d gap %zu"
-             "%s%s%s%s %s",
+             "%s%s%s%s %s, types %d %d %d %d",
              (unsigned long long)c->seed, data->batch, data->m, d->m, d->n, d->k, d->flags,
              (double)d->alpha, (double)d->beta, (int)d->by, c->gap, c->a_shared ? " a shared" : "",
              c->b_shared ? " b shared" : "", c->a_touches ? " a touches" : "",
-             c->c_touches ? " c touches" : "", fill_kind_name(c->fill));
+             c->c_touches ? " c touches" : "", fill_kind_name(c->fill), (int)d->type,
+             (int)d->b_type, (int)d->c_type, (int)d->bias_type);
 }
 
 /* `data` NULL: an output. */
 static device_tensor place(device *d, const gemm_case *c, size_t batch, size_t rows, size_t columns,
-                           bool touching, const float *data, mha_matrix *matrix)
+                           bool touching, mha_type type, const float *data, mha_matrix *matrix)
 {
     const size_t shape[4] = { batch, 1, rows, columns };
     const size_t row = columns + c->gap;
     const size_t strides[4] = { rows * row + (touching ? 0 : c->gap), 0, row, 1 };
-    const device_tensor tensor = data ? device_input(d, shape, strides, sizeof *data, data)
-                                      : device_output(d, shape, strides, sizeof *data);
+    void *stored = data ? stored_pack(type, data, batch * rows * columns) : NULL;
+    const device_tensor tensor = data ? device_input(d, shape, strides, stored_bytes(type), stored)
+                                      : device_output(d, shape, strides, stored_bytes(type));
+    free(stored);
     *matrix = (mha_matrix){ .buffer = device_buffer(&tensor),
                             .offset = tensor.offset,
                             .row_stride = c->gap ? row : 0,
@@ -80,17 +117,23 @@ static void place_all(device *d, gemm_data *data)
     const bool tb = desc->flags & MHA_GEMM_TRANSPOSE_B;
     const size_t m = data->m, n = desc->n, k = desc->k;
     data->args = (mha_gemm_args){ .m = c->m };
-    place(d, c, c->a_shared ? 1 : data->batch, ta ? k : m, ta ? m : k, c->a_touches, data->a,
-          &data->args.a);
-    place(d, c, c->b_shared ? 1 : data->batch, tb ? n : k, tb ? k : n, false, data->b,
-          &data->args.b);
-    data->result = place(d, c, data->batch, m, n, c->c_touches, NULL, &data->args.c);
-    if (desc->beta != 0) /* else it holds NaN, which must not matter */
-        device_write(d, &data->result, data->c);
+    place(d, c, c->a_shared ? 1 : data->batch, ta ? k : m, ta ? m : k, c->a_touches,
+          as_a(desc, desc->type), data->a, &data->args.a);
+    place(d, c, c->b_shared ? 1 : data->batch, tb ? n : k, tb ? k : n, false,
+          as_a(desc, desc->b_type), data->b, &data->args.b);
+    const mha_type c_type = as_a(desc, desc->c_type), bias_type = as_a(desc, desc->bias_type);
+    data->result = place(d, c, data->batch, m, n, c->c_touches, c_type, NULL, &data->args.c);
+    if (desc->beta != 0) { /* else it holds NaN, which must not matter */
+        void *stored = stored_pack(c_type, data->c, data->batch * m * n);
+        device_write(d, &data->result, stored);
+        free(stored);
+    }
     if (desc->flags & MHA_GEMM_BIAS) {
+        void *stored = stored_pack(bias_type, data->bias, n);
         const device_tensor bias =
-            device_input(d, (size_t[]){ 1, 1, 1, n }, NULL, sizeof(float), data->bias);
+            device_input(d, (size_t[]){ 1, 1, 1, n }, NULL, stored_bytes(bias_type), stored);
         data->args.bias = device_arg(&bias);
+        free(stored);
     }
 }
 
@@ -130,6 +173,10 @@ gemm_data *gemm_data_new(device *d, const gemm_case *given)
     fill_floats(data->b, b, given->seed + 2, given->fill);
     fill_floats(data->c, c, given->seed + 3, given->fill);
     fill_floats(data->bias, desc->n, given->seed + 4, given->fill);
+    stored_round(as_a(desc, desc->type), data->a, a);
+    stored_round(as_a(desc, desc->b_type), data->b, b);
+    stored_round(as_a(desc, desc->c_type), data->c, c);
+    stored_round(as_a(desc, desc->bias_type), data->bias, desc->n);
     expect(data);
     place_all(d, data);
     return data;
@@ -153,11 +200,18 @@ static double limit_of(const gemm_data *data)
 bool gemm_data_finish(device *d, gemm_data *data, compare_worst *worst)
 {
     const size_t count = data->batch * data->m * data->given.desc.n;
-    device_read(d, &data->result, data->got);
+    const mha_type type = as_a(&data->given.desc, data->given.desc.c_type);
+    const double limit = limit_of(data);
+    void *stored = allocate(count, stored_bytes(type));
+    device_read(d, &data->result, stored);
+    stored_unpack(type, data->got, stored, count);
     device_expect_guards(d, data->name);
-    const bool good =
-        compare_all(data->name, "c", data->got, data->want, count, limit_of(data), worst);
-    void *const arrays[] = { data->a, data->b, data->c, data->bias, data->got, data->want, data };
+    bool good = true;
+    for (size_t i = 0; good && i < count; i++)
+        good = compare_one(data->name, "c", i, data->got[i], data->want[i],
+                           limit + stored_limit(type, fabs(data->want[i]) + limit), worst);
+    void *const arrays[] = { data->a,   data->b,    data->c, data->bias,
+                             data->got, data->want, stored,  data };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         free(arrays[i]);
     device_forget(d);

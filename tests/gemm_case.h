@@ -21,7 +21,7 @@ typedef struct gemm_data {
     char name[192];
     gemm_case given;
     size_t batch, m;
-    float *a, *b, *c, *bias;
+    float *a, *b, *c, *bias; /* as their types hold them */
     float *got;
     double *want;
     device_tensor result;
@@ -30,6 +30,13 @@ typedef struct gemm_data {
 
 /* A seeded one; `by` and the rest of the seed's choices do not depend on each other. */
 gemm_case gemm_case_pick(uint64_t seed, mha_gemm_by by);
+/* The same with types that are not all float32, one of so many mixes. */
+enum {
+    GEMM_MIXES = 7
+};
+gemm_case gemm_case_pick_half(uint64_t seed, mha_gemm_by by);
+/* `given` with the types of a mix. */
+gemm_case gemm_case_mix(const gemm_case *given, size_t mix);
 
 /* Fills, asks the reference, and puts everything on the device. */
 gemm_data *gemm_data_new(device *d, const gemm_case *given);

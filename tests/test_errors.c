@@ -591,6 +591,15 @@ static const create_row gemm_rows[] = {
       { SET_GEMM(flags, MHA_GEMM_BIAS), REAL_IN(mha_gemm_desc, beta, 1) } },
     { "by", MHA_INVALID_ARGUMENT, { SET_GEMM(by, 3) } },
     { "by", MHA_INVALID_ARGUMENT, { SET_GEMM(by, -1) } },
+    { "type", MHA_INVALID_ARGUMENT, { SET_GEMM(type, 4) } },
+    { "type", MHA_INVALID_ARGUMENT, { SET_GEMM(type, -1) } },
+    { "b_type", MHA_INVALID_ARGUMENT, { SET_GEMM(b_type, 4) } },
+    { "c_type", MHA_INVALID_ARGUMENT, { SET_GEMM(c_type, -1) } },
+    { "bias_type", MHA_INVALID_ARGUMENT, { SET_GEMM(bias_type, 4) } },
+    { "workspace",
+      MHA_TOO_LARGE,
+      { SET_GEMM(m, 1 << 29), SET_GEMM(k, 1 << 29), SET_GEMM(by, MHA_GEMM_CLBLAST),
+        SET_GEMM(type, MHA_FLOAT16) } },
     { "no k", MHA_OK, { SET_GEMM(k, 0) } },
 };
 

@@ -85,8 +85,9 @@ static mha_status create_all(trial *t)
     if (!status && by == MHA_GEMM_KERNEL)
         status = create_blocks(t);
     if (!status)
-        status = mha_gemm_create(&t->gemm, t->context,
-                                 &(mha_gemm_desc){ .m = 2, .n = 3, .k = 4, .by = by });
+        status = mha_gemm_create(
+            &t->gemm, t->context,
+            &(mha_gemm_desc){ .m = 2, .n = 3, .k = 4, .by = by, .type = MHA_FLOAT16 });
     return status;
 }
 

@@ -58,6 +58,10 @@ static mha_gemm_shape shape_of(const gemm_data *data, const stage_way *way)
         .beta = desc->beta,
         .by = way->by,
         .tiling = way->tiling,
+        .a_type = desc->type,
+        .b_type = desc->b_type ? desc->b_type : desc->type,
+        .c_type = desc->c_type ? desc->c_type : desc->type,
+        .bias_type = desc->bias_type ? desc->bias_type : desc->type,
     };
 }
 
@@ -144,6 +148,28 @@ Test(kernels_gemm, by_the_cpu_kernel_packed)
     check_cross(11000, 300, &ways[CPU_PACKED]);
 }
 
+/* Half types: sums are float32 whatever C is, and no NaN that c holds before gets into them. */
+static void check_half(uint64_t first_seed, size_t count, const stage_way *way)
+{
+    device d;
+    compare_worst worst = { 0 };
+    device_open(&d);
+    for (size_t n = 0; n < count; n++) {
+        const gemm_case c = gemm_case_pick_half(first_seed + n, way->by);
+        check_gemm(&d, &c, way, &worst);
+    }
+    compare_log(way->name, count, &worst);
+    device_close(&d);
+}
+
+Test(kernels_gemm, half_types)
+{
+    check_half(600, 60, &ways[CLBLAST]);
+    check_half(800, 60, &ways[TILES]);
+    check_half(12000, 150, &ways[CPU]);
+    check_half(13000, 150, &ways[CPU_PACKED]);
+}
+
 /* Grids have at most 65535 groups along an axis. A k of 0 leaves beta C + bias. Sums and panels in
  * several parts. */
 Test(kernels_gemm, by_the_kernels_at_the_edges)
@@ -163,6 +189,12 @@ Test(kernels_gemm, by_the_kernels_at_the_edges)
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++)
         for (int way = TILES; way < NUM_WAYS; way++)
             check_gemm(&d, &cases[n], &ways[way], &worst);
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++)
+        for (int way = TILES; way < NUM_WAYS; way++)
+            for (size_t mix = n % 2; mix < GEMM_MIXES; mix += 2) {
+                const gemm_case c = gemm_case_mix(&cases[n], mix);
+                check_gemm(&d, &c, &ways[way], &worst);
+            }
     device_close(&d);
 }
 
@@ -185,13 +217,17 @@ Test(kernels_gemm, batches_that_become_one_product)
                                   .a_touches = n & 1,
                                   .c_touches = n & 2,
                                   .seed = 16 * n };
+            const gemm_case half = gemm_case_mix(&c, 0);
             check_gemm(&d, &c, &ways[way], &worst);
+            check_gemm(&d, &half, &ways[way], &worst);
         }
     device_close(&d);
 }
 
 static void check_fill_bias(device *d, size_t batch, size_t m, size_t n, size_t gap)
 {
+    const mha_gemm_shape floats = { .alpha = 1 };
+    char types[MHA_PRODUCT_TYPES];
     const size_t shape[4] = { batch, 1, m, n };
     const size_t strides[4] = { m * (n + gap) + gap, 0, n + gap, 1 };
     const size_t count = batch * m * n;
@@ -217,7 +253,8 @@ static void check_fill_bias(device *d, size_t batch, size_t m, size_t n, size_t 
     const mha_call call = { .queue = d->queue };
     mha_run run = stage_begin(d, &call);
     mha_kernel kernel = { 0 };
-    mha_status status = mha_context_kernel(d->context, &kernel, "gemm", "", "gemm_fill_bias");
+    mha_status status = mha_context_kernel(d->context, &kernel, "gemm",
+                                           mha_product_types(types, &floats), "gemm_fill_bias");
     if (!status) {
         const mha_grid grid = mha_grid_rows(n, batch * m, kernel.free_group);
         status = mha_run_launch(&run, "bias", &kernel, args, sizeof args / sizeof args[0], &grid);

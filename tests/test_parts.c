@@ -40,6 +40,23 @@ Test(parts, gemm)
     device_close(&d);
 }
 
+Test(parts, gemm_of_half_types)
+{
+    enum {
+        SEEDS = 40
+    };
+    device d;
+    compare_worst worst = { 0 };
+    device_open(&d);
+    for (uint64_t n = 0; n < SEEDS; n++)
+        for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++) {
+            const gemm_case c = gemm_case_pick_half(1200 + n, (mha_gemm_by)by);
+            check_gemm(&d, &c, &worst);
+        }
+    compare_log("gemm of half types", 3 * SEEDS, &worst);
+    device_close(&d);
+}
+
 /* k 0 leaves beta C + bias; alpha 0 and batch 0 stand for 1; sums as long as a layer has them. */
 Test(parts, gemm_at_the_edges)
 {

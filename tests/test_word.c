@@ -194,6 +194,10 @@ Test(word, a_gemm)
     cr_assert_eq(parsed.gemm.n, 6);
     cr_assert_eq(parsed.gemm.k, 7);
     cr_assert_eq(parsed.desc.attention.key_len, 0);
+    cr_assert_eq(parse("gemm-m5n6k7tbf16").gemm.type, MHA_BFLOAT16);
+    const mha_gemm_desc mixed = parse("gemm-m5n6k7tf16twf32").gemm;
+    cr_assert_eq(mixed.type, MHA_FLOAT16);
+    cr_assert_eq(mixed.b_type, MHA_FLOAT32);
 }
 
 Test(word, lengths)
@@ -261,6 +265,7 @@ Test(word, canonical)
         { "encoder-b2h5q4e100f400Fg", "encoder-b2h5q4e100f400" },
         { "encoder-b2h5q4e100f400Frs30QNGTBl4e", "encoder-b2h5q4e100f400l4s30BTGFrNQe" },
         { "encoder-b2h5q4e100f400Bg1", "encoder-b2h5q4e100f400g1B" },
+        { "gemm-m5n6k7twbf16tf16", "gemm-m5n6k7tf16twbf16" },
         { "layer-b2h5q4k6e100", "layer-b2h5q4k6e100" },
         { "layer-b2h5q4k6e100exMTBo1iv2ik3iq4", "layer-b2h5q4k6e100iq4ik3iv2o1BTMxe" },
     };
@@ -378,6 +383,9 @@ Test(word, refusals)
         { "gemm-m5n6k7l", 12, "for attentions, layers and models only" },
         { "gemm-m5n6k7n", 12, "for attentions only" },
         { "gemm-m5n6k7T", 12, "for layers and encoder layers only" },
+        { "gemm-m5n6k7tkf16", 12, "for attentions only" },
+        { "gemm-m5n6k7tf16tbf16", 16, "already at character 12" },
+        { "b2h5q4k6d20twf16", 12, "for matrix products only" },
         { "gemm-m5n6k7m", 12, "for attentions and layers only" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

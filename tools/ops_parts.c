@@ -21,11 +21,11 @@ static bool need_rank(check *self, const char *name, unsigned rank)
 }
 
 static mha_matrix bind_matrix(check *self, const char *name, const char *stride,
-                              const char *batch_stride)
+                              const char *batch_stride, mha_type *type)
 {
     const case_tensor *const tensor = check_need(self, name);
     if (tensor)
-        check_type(self, tensor->type);
+        *type = check_type(self, tensor->type);
     const mha_tensor place = check_input(self, tensor);
     return (mha_matrix){
         .buffer = place.buffer,
@@ -42,7 +42,7 @@ void ops_gemm(check *self)
     const double alpha = case_float(self->file, "alpha", 1);
     if (alpha == 0)
         check_skip(self, "the interface takes an alpha of 0 as its default");
-    const mha_gemm_desc desc = {
+    mha_gemm_desc desc = {
         .m = read_size(self, "m"),
         .n = read_size(self, "n"),
         .k = read_size(self, "k"),
@@ -54,9 +54,9 @@ void ops_gemm(check *self)
         .by = self->setup->gemm,
     };
     mha_gemm_args args = {
-        .a = bind_matrix(self, "a", "lda", "stride_a"),
-        .b = bind_matrix(self, "b", "ldb", "stride_b"),
-        .c = bind_matrix(self, "c", "ldc", "stride_c"),
+        .a = bind_matrix(self, "a", "lda", "stride_a", &desc.type),
+        .b = bind_matrix(self, "b", "ldb", "stride_b", &desc.b_type),
+        .c = bind_matrix(self, "c", "ldc", "stride_c", &desc.c_type),
     };
     const case_tensor *const c = case_input(self->file, "c");
     if (c)

@@ -202,9 +202,9 @@ static void size_layer(problem_ready *self)
 static void size_gemm(problem_ready *self)
 {
     const mha_gemm_desc *d = &self->gemm_desc;
-    use_floats(self, PROBLEM_QUERY, 1, 1, d->m, d->k);
-    use_floats(self, PROBLEM_KEY, 1, 1, d->k, d->n);
-    use_floats(self, PROBLEM_OUTPUT, 1, 1, d->m, d->n);
+    use_type(self, PROBLEM_QUERY, d->type, 1, 1, d->m, d->k);
+    use_type(self, PROBLEM_KEY, d->b_type ? d->b_type : d->type, 1, 1, d->k, d->n);
+    use_type(self, PROBLEM_OUTPUT, d->type, 1, 1, d->m, d->n);
 }
 
 mha_status problem_size(problem_ready *self, const mha_layer_desc *given, bool is_cross,

@@ -44,21 +44,36 @@ static const char *find_same(const word_parser *p, size_t index)
     return NULL;
 }
 
+/* The option that begins here: one that the word's kind of problem has, else one of another kind,
+ * or NULL. */
+static const word_part *find_option(const word_parser *p)
+{
+    const word_part *other = NULL;
+    for (size_t i = 0; i < WORD_PARTS; i++) {
+        const word_part *part = &word_parts[i];
+        if (part->required || !starts_with(p->next, part->letters))
+            continue;
+        if (word_fits(part, p->out))
+            return part;
+        other = other ? other : part;
+    }
+    return other;
+}
+
 static bool read_option(word_parser *p)
 {
-    for (size_t i = 0; i < WORD_PARTS; i++) {
-        if (word_parts[i].required || !starts_with(p->next, word_parts[i].letters))
-            continue;
-        if (!word_fits(&word_parts[i], p->out))
-            return word_refuse(p, p->next, "\"%s\", %s, is for %s only", word_parts[i].letters,
-                               word_parts[i].name, word_place_name(&word_parts[i]));
-        const char *const before = find_same(p, i);
-        if (before)
-            return word_refuse(p, p->next, "\"%s\", %s, is there already at character %td",
-                               word_parts[i].letters, word_parts[i].name, before - p->word + 1);
-        return read_part(p, i);
-    }
-    return word_refuse(p, p->next, "no option begins with \"%s\"", p->next);
+    const word_part *part = find_option(p);
+    if (!part)
+        return word_refuse(p, p->next, "no option begins with \"%s\"", p->next);
+    if (!word_fits(part, p->out))
+        return word_refuse(p, p->next, "\"%s\", %s, is for %s only", part->letters, part->name,
+                           word_place_name(part));
+    const size_t index = (size_t)(part - word_parts);
+    const char *const before = find_same(p, index);
+    if (before)
+        return word_refuse(p, p->next, "\"%s\", %s, is there already at character %td",
+                           part->letters, part->name, before - p->word + 1);
+    return read_part(p, index);
 }
 
 /* Says where the diagonal lies, if there is one to say it of. */

@@ -9,10 +9,10 @@ const char word_grammar[] =
     "  encoder-b2h8q128e512f2048\n"
     "                          an encoder layer of a transformer: batch, heads, tokens, model width,\n"
     "                          width between the two projections of its feed-forward network\n"
-    "  gemm-m512n768k256       a matrix product: rows, columns, inner length; nothing follows\n"
+    "  gemm-m512n768k256       a matrix product: rows, columns, inner length\n"
     "  model-b16q128           a whole network, that of --model: sentences, tokens of each; only l\n"
     "                          may follow, for the tokens that are not padding, else all\n"
-    "Then follow any of these, in any order:\n"
+    "Then follow any of these, in any order, but behind a matrix product:\n"
     "  g2         2 heads of keys and of values, shared by groups of query heads; else as many\n"
     "  v80        dim of a head's values; else that of its keys\n"
     "  c, cb      causal, with the diagonal at the top left, or at the bottom right\n"
@@ -69,5 +69,10 @@ const char word_grammar_of_kinds[] =
     "             its network's activation is ReLU, GELU, GELU's tanh form, SiLU; else GELU\n"
     "  G          its network has a gate, so three projections\n"
     "  N          norms stand before attention and network; else behind them, after the sum\n"
-    "  Q          they are RMS norms with weights; else layer norms with weights and biases\n";
+    "  Q          they are RMS norms with weights; else layer norms with weights and biases\n"
+    "and for a matrix product\n"
+    "  tf16, tbf16\n"
+    "             both factors and the product are float16, or bfloat16; else float32\n"
+    "  twf16, twbf16, twf32\n"
+    "             the second factor is of this type; else of the first's\n";
 /* clang-format on */

@@ -4,6 +4,7 @@
 #define ATTENTION(member) .field = offsetof(problem, desc.attention.member)
 #define TYPE(member, letters_type) \
     IN_ATTENTION, .kind = PART_TYPE, ATTENTION(member), .type = (letters_type)
+#define GEMM_TYPE(member, letters_type) .kind = PART_TYPE, GEMM(member), .type = (letters_type)
 #define GEMM(member) .place = IN_GEMM, .field = offsetof(problem, gemm.member)
 #define LAYER(member) .place = IN_LAYER, .field = offsetof(problem, desc.member)
 #define FFN(member) .place = IN_ENCODER, .field = offsetof(problem, ffn.member)
@@ -74,6 +75,11 @@ const word_part word_parts[] = {
     { "tkf16", "the type of keys", TYPE(key_value_type, MHA_FLOAT16) },
     { "tkbf16", "the type of keys", TYPE(key_value_type, MHA_BFLOAT16) },
     { "tkf32", "the type of keys", TYPE(key_value_type, MHA_FLOAT32) },
+    { "tf16", "the type", GEMM_TYPE(type, MHA_FLOAT16) },
+    { "tbf16", "the type", GEMM_TYPE(type, MHA_BFLOAT16) },
+    { "twf16", "the type of the second factor", GEMM_TYPE(b_type, MHA_FLOAT16) },
+    { "twbf16", "the type of the second factor", GEMM_TYPE(b_type, MHA_BFLOAT16) },
+    { "twf32", "the type of the second factor", GEMM_TYPE(b_type, MHA_FLOAT32) },
 };
 
 _Static_assert(sizeof word_parts / sizeof word_parts[0] == WORD_PARTS, "word_table.h counts them");
@@ -123,6 +129,8 @@ const char *word_place_name(const word_part *part)
         return "encoder layers";
     case IN_LAYER | IN_ENCODER:
         return "layers and encoder layers";
+    case IN_GEMM:
+        return "matrix products";
     case IN_MOST | IN_MODEL:
         return "attentions, layers and models";
     default:
