@@ -1,10 +1,14 @@
 /* The library's own matrix product, and the row of biases that goes before CLBlast's. */
 #include "tile.h"
 
-/* c = alpha a b + beta c + bias, for each batch. Strides say rows and columns of a [m][k] and
- * b [k][n], so a transposed matrix is one with its strides exchanged.
+#define ACTIVATE_REAL float
+#include "activate.h"
+
+/* c = activate(alpha a b + beta c + bias), for each batch. Strides say rows and columns of a [m][k]
+ * and b [k][n], so a transposed matrix is one with its strides exchanged.
  *
- * Build options: A_TYPE, B_TYPE, C_TYPE, BIAS_TYPE, see types.h
+ * Build options: A_TYPE, B_TYPE, C_TYPE, BIAS_TYPE, see types.h; ACTIVATION, see activate.h, whose
+ * alpha is slope
  *
  * Work-group (t, g): tile t of batch g; a group goes on with g + number of groups.
  * bias [n] or NULL; c is not read where beta is 0. */
@@ -15,7 +19,7 @@ void gemm_tile(__global const STORED(A_TYPE) *a, ulong a_offset, ulong a_batch, 
                ulong b_column,
                __global STORED(C_TYPE) *c, ulong c_offset, ulong c_batch, ulong c_row,
                __global const STORED(BIAS_TYPE) *bias, ulong bias_offset,
-               int batch, int m, int n, int k, float alpha, float beta)
+               int batch, int m, int n, int k, float alpha, float beta, float slope)
 {
     __local float slice_a[SLICE * TILE_PITCH];
     __local float slice_b[SLICE * TILE_PITCH];
@@ -48,7 +52,7 @@ void gemm_tile(__global const STORED(A_TYPE) *a, ulong a_offset, ulong a_batch, 
                         x += beta * LOAD(C_TYPE, to, i * c_row + j);
                     if (bias)
                         x += LOAD(BIAS_TYPE, bias, bias_offset + j);
-                    STORE(C_TYPE, x, to, i * c_row + j);
+                    STORE(C_TYPE, activate(x, slope), to, i * c_row + j);
                 }
             }
         }

@@ -1,10 +1,11 @@
-/* Matrix products for CPUs, c = alpha a b + beta c + bias for each batch: ROWS x COLUMNS of sums
- * stay in registers, 6 x 16 in those of AVX2, and b is read as panels [k][COLUMNS], one after the
- * other in memory ("Anatomy of High-Performance Matrix Multiplication", 2008). A work-group is one
+/* Matrix products for CPUs, c = activate(alpha a b + beta c + bias) for each batch: ROWS x COLUMNS
+ * of sums stay in registers, 6 x 16 in those of AVX2, and b is read as panels [k][COLUMNS], one after
+ * the other in memory ("Anatomy of High-Performance Matrix Multiplication", 2008). A work-group is one
  * work-item; SIMD lanes are columns, so every sum runs in the order of its terms.
  *
  * Build options:
  * LANES   see vectors.h
+ * ACTIVATION  see activate.h, whose alpha is slope
  * ROWS    of a tile of sums; COLUMNS is 2 * LANES
  * A_TYPE, B_TYPE, C_TYPE, BIAS_TYPE  see types.h
  * PACKED  1: b is what gemm_cpu_pack has made of it, float32 [panel][k][COLUMNS] with zeros past the
@@ -17,9 +18,15 @@
  *         type would round them, so that they are held in local memory */
 #include "vectors.h"
 
+#if ACTIVATION
+#define ACTIVATE_REAL floats
+#include "activate.h"
+#endif
+
 #define COLUMNS (2 * LANES)
 #define STAGED (TURNED || A_TYPE != 1)
 #define HELD (C_TYPE != 1)
+#define KNOWS_END (HELD || ACTIVATION)
 
 #if PACKED
 #define B_MEMORY __global
@@ -68,9 +75,23 @@ typedef struct finish {
     float alpha, beta;
     floats bias[2];
 #if HELD
-    int begins, ends; /* whether this piece of k is the first, and whether it is the last */
+    int begins; /* whether this piece of k is the first */
+#endif
+#if KNOWS_END
+    int ends; /* whether it is the last */
+#endif
+#if ACTIVATION
+    float slope; /* the activation's alpha */
 #endif
 } finish;
+
+#if ACTIVATION
+static void activate_part(float part[COLUMNS], float slope)
+{
+    for (int v = 0; v < 2; v++)
+        VSTORE_LANES(activate(VLOAD_LANES(v, part), slope), v, part);
+}
+#endif
 
 /* The part of a row of c that lies in this panel. */
 static void store_row(__global STORED(C_TYPE) *c, int columns, const floats sum[2],
@@ -83,23 +104,50 @@ static void store_row(__global STORED(C_TYPE) *c, int columns, const floats sum[
             if (last->beta != 0.0f)
                 x += last->beta * LOAD_LANES(C_TYPE, c, v * LANES);
             x += last->bias[v];
+#if ACTIVATION && HELD
+            x = activate(x, last->slope);
+#endif
             STORE_LANES(C_TYPE, x, c, v * LANES);
         }
     } else {
-        float part[COLUMNS], bias[COLUMNS];
+        float part[COLUMNS];
         #pragma unroll
-        for (int v = 0; v < 2; v++) {
-            VSTORE_LANES(last->alpha * sum[v], v, part);
-            VSTORE_LANES(last->bias[v], v, bias);
-        }
-        for (int j = 0; j < columns; j++) {
-            float x = part[j];
-            if (last->beta != 0.0f)
-                x += last->beta * LOAD(C_TYPE, c, j);
-            STORE(C_TYPE, x + bias[j], c, j);
+        for (int v = 0; v < 2; v++)
+            VSTORE_LANES(last->alpha * sum[v] + last->bias[v], v, part);
+        if (last->beta != 0.0f)
+            for (int j = 0; j < columns; j++)
+                part[j] += last->beta * LOAD(C_TYPE, c, j);
+#if ACTIVATION && HELD
+        activate_part(part, last->slope);
+#endif
+        for (int j = 0; j < columns; j++)
+            STORE(C_TYPE, part[j], c, j);
+    }
+}
+
+#if ACTIVATION && !HELD
+/* What store_row has stored, while it is near: in the tile's own, unrolled loop each row would have
+ * all instructions of the function. */
+static void activate_rows(__global STORED(C_TYPE) *c, ulong c_row, int rows, int columns,
+                          float slope)
+{
+    for (int r = 0; r < rows; r++, c += c_row) {
+        if (columns == COLUMNS) {
+            for (int j = 0; j < COLUMNS; j += LANES) {
+                const floats x = activate(LOAD_LANES(C_TYPE, c, j), slope);
+                STORE_LANES(C_TYPE, x, c, j);
+            }
+        } else {
+            float part[COLUMNS];
+            for (int j = 0; j < COLUMNS; j++)
+                part[j] = j < columns ? LOAD(C_TYPE, c, j) : 0.0f;
+            activate_part(part, slope);
+            for (int j = 0; j < columns; j++)
+                STORE(C_TYPE, part[j], c, j);
         }
     }
 }
+#endif
 
 /* A tile of c: `rows` x `columns`. Missing rows repeat the last one, which costs nothing and is not
  * written. held [rows][WIDTH]: the sums of the pieces of k before this one, and after it. Inlined, so
@@ -145,16 +193,25 @@ void make_tile(__global STORED(C_TYPE) *c, ulong c_row, int rows, int columns,
         }
     }
     #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
+    for (int r = 0; r < ROWS; r++)
+        if (r < rows) {
 #if HELD
-        if (r < rows && !last->ends) {
             VSTORE_LANES(sum[r][0], 0, held + r * WIDTH);
             VSTORE_LANES(sum[r][1], 1, held + r * WIDTH);
-        } else
-#endif
-            if (r < rows)
+#else
             store_row(c + r * c_row, columns, sum[r], last);
+#endif
+        }
+#if HELD
+    for (int r = 0; last->ends && r < rows; r++) {
+        const floats whole[2] = { VLOAD_LANES(0, held + r * WIDTH),
+                                  VLOAD_LANES(1, held + r * WIDTH) };
+        store_row(c + r * c_row, columns, whole, last);
     }
+#elif ACTIVATION
+    if (last->ends)
+        activate_rows(c, c_row, rows, columns, last->slope);
+#endif
 }
 
 #if TURNED
@@ -216,7 +273,7 @@ void gemm_cpu_multiply(__global const STORED(A_TYPE) *a, ulong a_offset, ulong a
                        __global STORED(C_TYPE) *c, ulong c_offset, ulong c_batch, ulong c_row,
                        __global const STORED(BIAS_TYPE) *bias, ulong bias_offset,
                        int batch, int m, int n, int k, int height, int width,
-                       float alpha, float beta)
+                       float alpha, float beta, float slope)
 {
 #if !PACKED
     __local float panel[DEPTH * COLUMNS];
@@ -254,11 +311,16 @@ void gemm_cpu_multiply(__global const STORED(A_TYPE) *a, ulong a_offset, ulong a
 #if HELD
                 finish last = finish_of(alpha, beta, bias ? bias + bias_offset + j : 0, columns);
                 last.begins = k0 == 0;
-                last.ends = k0 + DEPTH >= k;
 #else
-                const finish last = k0 ? finish_of(alpha, 1.0f, 0, columns)
-                                       : finish_of(alpha, beta, bias ? bias + bias_offset + j : 0,
-                                                   columns);
+                finish last = k0 ? finish_of(alpha, 1.0f, 0, columns)
+                                 : finish_of(alpha, beta, bias ? bias + bias_offset + j : 0,
+                                             columns);
+#endif
+#if KNOWS_END
+                last.ends = k0 + DEPTH >= k;
+#endif
+#if ACTIVATION
+                last.slope = slope;
 #endif
                 for (int i = 0; i < rows; i += ROWS)
                     make_tile(to + i * c_row + j, c_row, min(ROWS, rows - i), columns,

@@ -552,8 +552,21 @@ MHA_API mha_status mha_layer_enqueue(mha_layer *layer, const mha_attention_args 
 
 /* The steps that attention is made of, for callers who arrange them themselves. */
 
-/* C = alpha op(A) op(B) + beta C + bias, for each batch. Row-major. In float32 and rounded once; by
- * CLBlast, which knows no such sums of half types, through float32 copies in the workspace. */
+/* Activation functions. Far from 0 they tend to 0 or to x, without a NaN on the way, also at an
+ * infinity; a NaN stays one. */
+typedef enum mha_activation_kind {
+    MHA_ACTIVATION_NONE = 0,      /* x: a copy, or the product with the gate */
+    MHA_ACTIVATION_RELU = 1,      /* the larger of x and 0 */
+    MHA_ACTIVATION_GELU = 2,      /* x / 2 (1 + erf(x / sqrt(2))): Hendrycks and Gimpel, "Gaussian
+                                   * error linear units", 2016 */
+    MHA_ACTIVATION_GELU_TANH = 3, /* x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): the same, by
+                                   * their approximation */
+    MHA_ACTIVATION_SILU = 4       /* x / (1 + exp(-alpha x)), also called Swish */
+} mha_activation_kind;
+
+/* C = activation(alpha op(A) op(B) + beta C + bias), for each batch. Row-major. In float32 and
+ * rounded once; by CLBlast, which knows no such sums of half types, through float32 copies in the
+ * workspace. */
 #define MHA_GEMM_TRANSPOSE_A 1u /* A is stored [k][m] */
 #define MHA_GEMM_TRANSPOSE_B 2u /* B is stored [n][k] */
 #define MHA_GEMM_BIAS 4u        /* args.bias, [n], is added to every row of C; beta must be 0 */
@@ -565,10 +578,12 @@ typedef struct mha_gemm_desc {
     float alpha;    /* 0: 1 */
     float beta;     /* 0: C is not read and may hold anything */
     mha_gemm_by by;
-    mha_type type;      /* of A */
-    mha_type b_type;    /* of B; 0: type */
-    mha_type c_type;    /* of C; 0: type */
-    mha_type bias_type; /* 0: type */
+    mha_type type;                  /* of A */
+    mha_type b_type;                /* of B; 0: type */
+    mha_type c_type;                /* of C; 0: type */
+    mha_type bias_type;             /* 0: type */
+    mha_activation_kind activation; /* 0: none */
+    float activation_alpha;         /* of MHA_ACTIVATION_SILU; 0: 1 */
 } mha_gemm_desc;
 
 /* A matrix per batch, in device memory; all in elements. row_stride is that of the stored matrix,
@@ -727,17 +742,7 @@ MHA_API mha_status mha_norm_enqueue(mha_norm *norm, const mha_norm_args *args,
 /* Activation functions of rows, of each element by itself; with a gate, which is another tensor or
  * the other half of the same rows, activation(input) * gate (Shazeer, "GLU variants improve
  * transformer", 2020: SwiGLU with SILU, GEGLU with GELU, ReGLU with RELU, Bilinear with NONE). In
- * float32 and rounded once. Far from 0 they tend to 0 or to x, without a NaN on the way, also at an
- * infinity; a NaN stays one. */
-typedef enum mha_activation_kind {
-    MHA_ACTIVATION_NONE = 0,      /* x: a copy, or the product with the gate */
-    MHA_ACTIVATION_RELU = 1,      /* the larger of x and 0 */
-    MHA_ACTIVATION_GELU = 2,      /* x / 2 (1 + erf(x / sqrt(2))): Hendrycks and Gimpel, "Gaussian
-                                   * error linear units", 2016 */
-    MHA_ACTIVATION_GELU_TANH = 3, /* x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): the same, by
-                                   * their approximation */
-    MHA_ACTIVATION_SILU = 4       /* x / (1 + exp(-alpha x)), also called Swish */
-} mha_activation_kind;
+ * float32 and rounded once. */
 
 /* Bits of mha_activation_desc.uses. */
 #define MHA_ACTIVATION_GATE (1u << 0) /* args.gate; without it, none may be given */
@@ -801,7 +806,8 @@ typedef struct mha_ffn_desc {
     unsigned flags;                 /* MHA_FFN_* */
     mha_type type;                  /* of input and output; float32 in this version */
     mha_gemm_by projection;         /* who multiplies, as of a layer */
-    mha_tiling tiling;              /* of the activation */
+    mha_tiling tiling;              /* of the activation with a gate, a pass of its own; without one
+                                     * the product of the hidden rows activates them */
 } mha_ffn_desc;
 
 /* As those of a layer: matrices [1][1][rows][columns], in x out or, with MHA_FFN_OUT_IN, the other

@@ -57,12 +57,6 @@ static mha_status resolve(mha_ffn *ffn, const char *who, const mha_ffn_desc *giv
     return status;
 }
 
-/* Nothing lies between the projections where the activation does nothing. */
-static bool activates(const mha_ffn *ffn)
-{
-    return ffn->desc.activation != MHA_ACTIVATION_NONE || ffn->exists[MHA_FFN_GATED];
-}
-
 static mha_status set_up_projections(mha_ffn *ffn, const char *who)
 {
     const mha_ffn_desc *desc = &ffn->desc;
@@ -93,6 +87,11 @@ static mha_status set_up_projections(mha_ffn *ffn, const char *who)
             .out_in = desc->flags & MHA_FFN_OUT_IN,
             .by = desc->projection,
         };
+    }
+    /* Without a gate the hidden rows' own product activates them. */
+    if (!ffn->exists[MHA_FFN_GATED]) {
+        descs[MHA_FFN_HIDDEN].activation = ffn->activation_desc.kind;
+        descs[MHA_FFN_HIDDEN].slope = ffn->activation_desc.alpha;
     }
     mha_projection *first = &ffn->projections[MHA_FFN_HIDDEN];
     mha_status status =
@@ -135,7 +134,7 @@ mha_status mha_ffn_make(mha_ffn **out, mha_context *context, const mha_ffn_desc 
     mha_status status = resolve(ffn, who, desc);
     if (!status)
         status = set_up_projections(ffn, who);
-    if (!status && activates(ffn))
+    if (!status && ffn->exists[MHA_FFN_GATED])
         status = mha_activation_setup(&ffn->activation, context, &ffn->activation_desc);
     if (!status)
         status = mha_heads_setup(&ffn->copy, context, MHA_FLOAT32, MHA_FLOAT32);
@@ -190,10 +189,12 @@ size_t mha_ffn_explain(const mha_ffn *ffn, char *text, size_t capacity)
             mha_text_add(&out, "%s: %s, %s\n", p->desc.stage, mha_gemm_way_name(p->gemm.way),
                          p->gemm.reason);
     }
-    mha_text_add(&out, "activation: %s\n",
-                 !activates(ffn)              ? "none, the hidden rows stay as they are"
-                 : ffn->exists[MHA_FFN_GATED] ? "kernel activation_rows, with the gate, in place"
-                                              : "kernel activation_rows, in place");
+    const char *way = "by the product of the hidden rows";
+    if (ffn->exists[MHA_FFN_GATED])
+        way = "kernel activation_rows, with the gate, in place";
+    else if (ffn->desc.activation == MHA_ACTIVATION_NONE)
+        way = "none, the hidden rows stay as they are";
+    mha_text_add(&out, "activation: %s\n", way);
     return out.length;
 }
 
@@ -254,12 +255,11 @@ mha_status mha_ffn_forward(mha_ffn *ffn, mha_run *run, size_t rows, const mha_op
     mha_view views[2] = { 0 };
     mha_status status = project_inputs(ffn, run, rows, from, region, views);
     const mha_view hidden = views[0], gated = views[1];
-    /* With a gate it is the gate's rows that are activated, and the hidden ones that they open. */
-    const mha_activation_rows list = { .rows = rows,
-                                       .input = has_gate ? gated : hidden,
-                                       .gate = has_gate ? hidden : (mha_view){ 0 },
-                                       .output = hidden };
-    if (!status && activates(ffn))
+    /* It is the gate's rows that are activated, and the hidden ones that they open. */
+    const mha_activation_rows list = {
+        .rows = rows, .input = gated, .gate = hidden, .output = hidden
+    };
+    if (!status && has_gate)
         status = mha_activation_launch(&ffn->activation, run, &ffn->activation_desc, &list);
     mha_run_will_write(run, output);
     const size_t row = hidden.strides[2];

@@ -158,8 +158,23 @@ mha_gemm_way mha_gemm_choose(const mha_context *context, const mha_gemm_shape *s
 static mha_status own_kernel(const mha_gemm_stage *gemm, mha_context *context, mha_kernel *out,
                              const char *name)
 {
-    char options[MHA_PRODUCT_TYPES];
-    return mha_context_kernel(context, out, "gemm", mha_product_types(options, &gemm->shape), name);
+    char options[MHA_PRODUCT_OPTIONS];
+    return mha_context_kernel(context, out, "gemm", mha_product_options(options, &gemm->shape),
+                              name);
+}
+
+/* Of C, or of its float32 copy, once CLBlast has written it. */
+static mha_status set_up_activation(mha_gemm_stage *gemm, mha_context *context)
+{
+    const mha_activation_desc desc = { .rows = gemm->shape.m,
+                                       .width = gemm->shape.n,
+                                       .kind = gemm->shape.activation,
+                                       .alpha = gemm->shape.slope,
+                                       .tiling = gemm->shape.tiling };
+    const mha_status status =
+        mha_activation_resolve(context, "activation", &desc, &gemm->activation_desc);
+    return status ? status
+                  : mha_activation_setup(&gemm->activation, context, &gemm->activation_desc);
 }
 
 static mha_status set_up_clblast(mha_gemm_stage *gemm, mha_context *context)
@@ -184,6 +199,8 @@ static mha_status set_up_clblast(mha_gemm_stage *gemm, mha_context *context)
     }
     if (!status && shape->bias)
         status = own_kernel(gemm, context, &gemm->fill_bias, "gemm_fill_bias");
+    if (!status && shape->activation)
+        status = set_up_activation(gemm, context);
     return status;
 }
 
@@ -223,6 +240,7 @@ void mha_gemm_release(mha_gemm_stage *gemm)
     mha_gemm_cpu_release(&gemm->cpu);
     mha_kernel_release(&gemm->tile);
     mha_kernel_release(&gemm->fill_bias);
+    mha_activation_release(&gemm->activation);
     mha_widen_release(&gemm->widen);
 }
 
@@ -246,10 +264,9 @@ static mha_status launch_tile(mha_gemm_stage *gemm, mha_run *run, const char *st
                               const mha_gemm_launch_args *args)
 {
     const mha_gemm_shape *shape = &gemm->shape;
-    mha_arg list[MHA_PRODUCT_ARGS + 2];
+    mha_arg list[MHA_PRODUCT_ARGS + MHA_PRODUCT_FACTORS];
     mha_product_args(list, shape, args);
-    list[MHA_PRODUCT_ARGS] = (mha_arg)MHA_ARG_FLOAT(shape->alpha);
-    list[MHA_PRODUCT_ARGS + 1] = (mha_arg)MHA_ARG_FLOAT(shape->beta);
+    mha_product_factors(list + MHA_PRODUCT_ARGS, shape);
     const mha_grid grid = mha_grid_tiles(args->m, args->n, args->batch);
     return mha_run_launch(run, stage, &gemm->tile, list, sizeof list / sizeof list[0], &grid);
 }
@@ -304,7 +321,20 @@ static mha_status launch_clblast(mha_gemm_stage *gemm, mha_run *run, const char 
     return MHA_OK;
 }
 
-/* All of a product that suits it. */
+static mha_status launch_activation(mha_gemm_stage *gemm, mha_run *run,
+                                    const mha_gemm_launch_args *args)
+{
+    mha_status status = MHA_OK;
+    for (size_t i = 0; !status && i < args->batch; i++) {
+        const mha_view rows = { .buffer = args->c.buffer,
+                                .offset = args->c.offset + i * args->c.batch,
+                                .strides = { 0, 0, args->c.row, 1 } };
+        const mha_activation_rows list = { .rows = args->m, .input = rows, .output = rows };
+        status = mha_activation_launch(&gemm->activation, run, &gemm->activation_desc, &list);
+    }
+    return status;
+}
+
 static mha_status multiply_by_clblast(mha_gemm_stage *gemm, mha_run *run, const char *stage,
                                       const mha_gemm_launch_args *given)
 {
@@ -351,6 +381,8 @@ mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage
     run->aside = narrows;
     if (!status)
         status = multiply_by_clblast(gemm, run, stage, &wide);
+    if (!status && shape->activation)
+        status = launch_activation(gemm, run, &wide);
     run->aside = false;
     if (!status && narrows)
         status = mha_widen_output(&gemm->widen, run, shape, given);

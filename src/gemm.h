@@ -2,6 +2,7 @@
 #ifndef MHA_GEMM_H
 #define MHA_GEMM_H
 
+#include "activation.h"
 #include "gemm_cpu.h"
 #include "widen.h"
 
@@ -20,6 +21,8 @@ typedef struct mha_gemm_stage {
     mha_kernel tile;        /* by MHA_GEMM_WAY_TILES, and for strides that CLBlast does not take */
     mha_kernel fill_bias;   /* by MHA_GEMM_WAY_CLBLAST, where there is a bias */
     mha_widen_stage widen;  /* likewise, where a type is not float32 */
+    mha_activation_desc activation_desc; /* likewise, where there is one */
+    mha_activation_stage activation;
     size_t clblast_bytes; /* that CLBlast needs of the workspace's very start: it takes no offset */
     size_t temp_bytes;    /* of the workspace, from its start: these, then the float32 copies */
 } mha_gemm_stage;

@@ -87,11 +87,11 @@ mha_status mha_gemm_cpu_setup(mha_gemm_cpu_stage *gemm, mha_context *context,
         .height = room.height,
         .width = room.width,
     };
-    char types[MHA_PRODUCT_TYPES], options[192];
+    char common[MHA_PRODUCT_OPTIONS], options[224];
     snprintf(options, sizeof options,
              "-DLANES=%zu -DROWS=%zu %s -DPACKED=%d -DTURNED=%d -DHEIGHT=%zu -DWIDTH=%zu "
              "-DDEPTH=%zu",
-             context->lanes, gemm->rows, mha_product_types(types, shape), gemm->packed,
+             context->lanes, gemm->rows, mha_product_options(common, shape), gemm->packed,
              shape->transpose_a, room.height, room.width, room.depth);
     mha_status status =
         mha_context_kernel(context, &gemm->multiply, "gemm_cpu", options, "gemm_cpu_multiply");
@@ -144,12 +144,11 @@ mha_status mha_gemm_cpu_launch(const mha_gemm_cpu_stage *gemm, mha_run *run, con
                                const mha_gemm_shape *shape, const mha_gemm_launch_args *args)
 {
     const cpu_blocks blocks = choose_blocks(gemm, run->context, args);
-    mha_arg list[MHA_PRODUCT_ARGS + 4];
+    mha_arg list[MHA_PRODUCT_ARGS + 2 + MHA_PRODUCT_FACTORS];
     mha_product_args(list, shape, args);
     list[MHA_PRODUCT_ARGS] = (mha_arg)MHA_ARG_INT(blocks.height);
     list[MHA_PRODUCT_ARGS + 1] = (mha_arg)MHA_ARG_INT(blocks.width);
-    list[MHA_PRODUCT_ARGS + 2] = (mha_arg)MHA_ARG_FLOAT(shape->alpha);
-    list[MHA_PRODUCT_ARGS + 3] = (mha_arg)MHA_ARG_FLOAT(shape->beta);
+    mha_product_factors(list + MHA_PRODUCT_ARGS + 2, shape);
     const size_t parts =
         mha_grid_divide_up(args->m, blocks.height) * mha_grid_divide_up(args->n, blocks.width);
     const mha_grid grid = mha_grid_parts(parts, 1, args->batch);

@@ -4,6 +4,7 @@
 #include "log.h"
 #include "shape.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 struct mha_gemm {
@@ -25,6 +26,25 @@ static mha_status resolve_types(const mha_log *log, const char *who, mha_gemm_de
         status = mha_shape_check_type(log, who, names[i], *others[i]);
     }
     return status;
+}
+
+static mha_status resolve_activation(const mha_log *log, const char *who, mha_gemm_desc *desc)
+{
+    if ((int)desc->activation < MHA_ACTIVATION_NONE || desc->activation > MHA_ACTIVATION_SILU)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: activation is no mha_activation_kind: %d", who,
+                            (int)desc->activation);
+    if (!isfinite(desc->activation_alpha))
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: activation_alpha is %g, it must be finite", who,
+                            (double)desc->activation_alpha);
+    if (desc->activation_alpha == 0)
+        desc->activation_alpha = 1;
+    if (desc->activation_alpha != 1 && desc->activation != MHA_ACTIVATION_SILU)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: activation_alpha is %g, and it is of MHA_ACTIVATION_SILU only",
+                            who, (double)desc->activation_alpha);
+    return MHA_OK;
 }
 
 static mha_status resolve_gemm(const mha_context *context, const mha_gemm_desc *given,
@@ -53,7 +73,8 @@ static mha_status resolve_gemm(const mha_context *context, const mha_gemm_desc *
         return mha_log_fail(&context->log, MHA_TOO_LARGE,
                             "%s: m %zu, n %zu, k %zu, batch %zu: each may be at most %zu", who,
                             desc->m, desc->n, desc->k, desc->batch, most);
-    return resolve_types(&context->log, who, desc);
+    const mha_status status = resolve_types(&context->log, who, desc);
+    return status ? status : resolve_activation(&context->log, who, desc);
 }
 
 mha_status mha_gemm_create(mha_gemm **out, mha_context *context, const mha_gemm_desc *desc)
@@ -84,6 +105,8 @@ mha_status mha_gemm_create(mha_gemm **out, mha_context *context, const mha_gemm_
             .b_type = gemm->desc.b_type,
             .c_type = gemm->desc.c_type,
             .bias_type = gemm->desc.bias_type,
+            .activation = gemm->desc.activation,
+            .slope = gemm->desc.activation_alpha,
         };
         status = mha_gemm_setup(&gemm->stage, context, &shape);
         if (!status)

@@ -9,14 +9,15 @@ bool mha_product_is_half(mha_type type)
     return type == MHA_FLOAT16 || type == MHA_BFLOAT16;
 }
 
-const char *mha_product_types(char options[MHA_PRODUCT_TYPES], const mha_gemm_shape *shape)
+const char *mha_product_options(char options[MHA_PRODUCT_OPTIONS], const mha_gemm_shape *shape)
 {
     const mha_type types[] = { shape->a_type, shape->b_type, shape->c_type, shape->bias_type };
     int list[4];
     for (int i = 0; i < 4; i++)
         list[i] = (int)(types[i] ? types[i] : MHA_FLOAT32);
-    snprintf(options, MHA_PRODUCT_TYPES, "-DA_TYPE=%d -DB_TYPE=%d -DC_TYPE=%d -DBIAS_TYPE=%d",
-             list[0], list[1], list[2], list[3]);
+    snprintf(options, MHA_PRODUCT_OPTIONS,
+             "-DA_TYPE=%d -DB_TYPE=%d -DC_TYPE=%d -DBIAS_TYPE=%d -DACTIVATION=%d", list[0], list[1],
+             list[2], list[3], (int)shape->activation);
     return options;
 }
 
@@ -47,4 +48,11 @@ void mha_product_args(mha_arg list[MHA_PRODUCT_ARGS], const mha_gemm_shape *shap
         MHA_ARG_INT(args->k),
     };
     memcpy(list, all, sizeof all);
+}
+
+void mha_product_factors(mha_arg list[MHA_PRODUCT_FACTORS], const mha_gemm_shape *shape)
+{
+    list[0] = (mha_arg)MHA_ARG_FLOAT(shape->alpha);
+    list[1] = (mha_arg)MHA_ARG_FLOAT(shape->beta);
+    list[2] = (mha_arg)MHA_ARG_FLOAT(shape->slope);
 }

@@ -16,17 +16,19 @@ typedef struct mha_gemm_shape {
     bool packed_b;
     mha_type a_type, b_type, c_type, bias_type; /* 0: float32 */
     float alpha, beta;
-    mha_gemm_by by;    /* MHA_GEMM_DEFAULT: the library chooses */
+    mha_activation_kind activation; /* of alpha a b + beta c + bias */
+    float slope;                    /* its alpha, of MHA_ACTIVATION_SILU */
+    mha_gemm_by by;                 /* MHA_GEMM_DEFAULT: the library chooses */
     mha_tiling tiling; /* of the library's kernels; MHA_TILING_DEFAULT: by the kind of device */
 } mha_gemm_shape;
 
 bool mha_product_is_half(mha_type type);
 
-/* The build options of the library's kernels that say the types; returns them. */
+/* The build options that the library's kernels have in common; returns them. */
 enum {
-    MHA_PRODUCT_TYPES = 64
+    MHA_PRODUCT_OPTIONS = 96
 };
-const char *mha_product_types(char options[MHA_PRODUCT_TYPES], const mha_gemm_shape *shape);
+const char *mha_product_options(char options[MHA_PRODUCT_OPTIONS], const mha_gemm_shape *shape);
 
 /* One matrix a batch. Elements. batch 0: shared (a and b). */
 typedef struct mha_operand {
@@ -43,11 +45,13 @@ typedef struct mha_gemm_launch_args {
 } mha_gemm_launch_args;
 
 enum {
-    MHA_PRODUCT_ARGS = 20
+    MHA_PRODUCT_ARGS = 20,  /* the first of all */
+    MHA_PRODUCT_FACTORS = 3 /* the last of all */
 };
-/* The arguments that the library's kernels have in common, which come first: a, b and c with their
- * strides, bias, batch, m, n, k. */
+/* The arguments that the library's kernels have in common: a, b and c with their strides, bias,
+ * batch, m, n, k; and alpha, beta, slope. */
 void mha_product_args(mha_arg list[MHA_PRODUCT_ARGS], const mha_gemm_shape *shape,
                       const mha_gemm_launch_args *args);
+void mha_product_factors(mha_arg list[MHA_PRODUCT_FACTORS], const mha_gemm_shape *shape);
 
 #endif

@@ -35,6 +35,8 @@ static mha_status set_up_product(mha_projection *projection, mha_context *contex
         .shared_b = true,
         .packed_b = true,
         .alpha = 1,
+        .activation = desc->activation,
+        .slope = desc->slope,
         .by = desc->by,
     };
     return mha_gemm_setup(&projection->gemm, context, &shape);
@@ -99,7 +101,8 @@ static bool describe_joined(const mha_projection_desc *descs, size_t count, cons
     out->stage = stage;
     for (size_t i = 1; i < count; i++) {
         if (descs[i].batch != out->batch || descs[i].len != out->len || descs[i].in != out->in ||
-            descs[i].has_bias != out->has_bias || descs[i].by != out->by)
+            descs[i].has_bias != out->has_bias || descs[i].by != out->by ||
+            descs[i].activation != out->activation || descs[i].slope != out->slope)
             return false;
         out->out += descs[i].out; /* no overflow: the kernels hold each in an int */
     }

@@ -14,7 +14,9 @@ typedef struct mha_projection_desc {
     size_t batch, len;     /* the largest of any launch */
     size_t in, out;
     bool has_bias;
-    bool out_in; /* the caller's weight is [out][in] */
+    bool out_in;                    /* the caller's weight is [out][in] */
+    mha_activation_kind activation; /* of y */
+    float slope;                    /* its alpha */
     mha_gemm_by by;
 } mha_projection_desc;
 

@@ -72,6 +72,21 @@ gemm_case gemm_case_pick_half(uint64_t seed, mha_gemm_by by)
     return gemm_case_mix(&c, compare_pick(seed, 15, GEMM_MIXES));
 }
 
+gemm_case gemm_case_activate(const gemm_case *given, size_t which)
+{
+    static const mha_activation_kind kinds[GEMM_ACTIVATIONS] = {
+        MHA_ACTIVATION_RELU, MHA_ACTIVATION_GELU, MHA_ACTIVATION_GELU_TANH, MHA_ACTIVATION_SILU,
+        MHA_ACTIVATION_SILU
+    };
+    gemm_case c = *given;
+    c.desc.activation = kinds[which];
+    if (which == GEMM_ACTIVATIONS - 1)
+        c.desc.activation_alpha = 1.702f;
+    if (c.fill == FILL_LARGE)
+        c.fill = FILL_NORMAL;
+    return c;
+}
+
 static mha_type as_a(const mha_gemm_desc *desc, mha_type type)
 {
     return type ? type : desc->type ? desc->type : MHA_FLOAT32;
@@ -83,12 +98,12 @@ static void say_name(gemm_data *data)
     const mha_gemm_desc *d = &c->desc;
     snprintf(data->name, sizeof data->name,
              "seed %llu: batch %zu m %zu/%zu n %zu k %zu flags %x alpha %g beta %g by %d gap %zu"
-             "%s%s%s%s %s, types %d %d %d %d",
+             "%s%s%s%s %s, types %d %d %d %d, activation %d",
              (unsigned long long)c->seed, data->batch, data->m, d->m, d->n, d->k, d->flags,
              (double)d->alpha, (double)d->beta, (int)d->by, c->gap, c->a_shared ? " a shared" : "",
              c->b_shared ? " b shared" : "", c->a_touches ? " a touches" : "",
              c->c_touches ? " c touches" : "", fill_kind_name(c->fill), (int)d->type,
-             (int)d->b_type, (int)d->c_type, (int)d->bias_type);
+             (int)d->b_type, (int)d->c_type, (int)d->bias_type, (int)d->activation);
 }
 
 /* `data` NULL: an output. */
@@ -194,7 +209,10 @@ static double limit_of(const gemm_data *data)
     const double bias = d->flags & MHA_GEMM_BIAS ? compare_largest(data->bias, d->n) : 0;
     const double k = (double)d->k;
     const double sum = data->given.fill == FILL_EQUAL ? k : sqrt(k);
-    return reference_limit(d->k, alpha * a * b * sum) + reference_limit(1, c + bias) + k * FLT_MIN;
+    const double limit =
+        reference_limit(d->k, alpha * a * b * sum) + reference_limit(1, c + bias) + k * FLT_MIN;
+    /* No activation function is steeper than 1.13, and its own error is that of a few roundings. */
+    return d->activation ? 1.13 * limit + reference_limit(8, 1) : limit;
 }
 
 bool gemm_data_finish(device *d, gemm_data *data, compare_worst *worst)

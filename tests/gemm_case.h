@@ -38,6 +38,12 @@ gemm_case gemm_case_pick_half(uint64_t seed, mha_gemm_by by);
 /* `given` with the types of a mix. */
 gemm_case gemm_case_mix(const gemm_case *given, size_t mix);
 
+/* `given` with one of the activation functions; sums that the functions tell apart. */
+enum {
+    GEMM_ACTIVATIONS = 5
+};
+gemm_case gemm_case_activate(const gemm_case *given, size_t which);
+
 /* Fills, asks the reference, and puts everything on the device. */
 gemm_data *gemm_data_new(device *d, const gemm_case *given);
 /* Reads the result, compares it, looks at the guards; frees the data and all tensors. */

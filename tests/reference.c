@@ -1,6 +1,8 @@
 /* The meaning of the library in double precision: what each formula says, once for each index. */
 #include "reference.h"
 
+#include "reference_block.h"
+
 #include <Random123/philox.h>
 #include <float.h>
 #include <math.h>
@@ -526,6 +528,8 @@ void reference_gemm(const mha_gemm_desc *desc, const reference_gemm_args *args)
     const size_t k = desc->k;
     const size_t batch = desc->batch ? desc->batch : 1;
     const double alpha = desc->alpha != 0 ? desc->alpha : 1;
+    const mha_activation_desc activation = { .kind = desc->activation,
+                                             .alpha = desc->activation_alpha };
 
     for (size_t b = 0; b < batch; b++) {
         const float *matrix_a = args->a + (args->a_shared ? 0 : b * m * k);
@@ -543,7 +547,7 @@ void reference_gemm(const mha_gemm_desc *desc, const reference_gemm_args *args)
                     sum += (double)desc->beta * args->c[(b * m + i) * n + j];
                 if (desc->flags & MHA_GEMM_BIAS)
                     sum += args->bias[j];
-                args->out[(b * m + i) * n + j] = sum;
+                args->out[(b * m + i) * n + j] = reference_activate(&activation, sum);
             }
         }
     }

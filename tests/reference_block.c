@@ -48,7 +48,7 @@ void reference_norm(const mha_norm_desc *desc, const reference_norm_args *args)
         normalise_row(desc, args, r);
 }
 
-static double activate(const mha_activation_desc *desc, double x)
+double reference_activate(const mha_activation_desc *desc, double x)
 {
     const double alpha = desc->alpha != 0 ? desc->alpha : 1;
     /* Of x times a share: where both are at their ends the share counts. */
@@ -77,7 +77,7 @@ void reference_activation(const mha_activation_desc *desc, const reference_activ
 {
     const size_t rows = args->rows ? args->rows : desc->rows;
     for (size_t i = 0; i < rows * desc->width; i++) {
-        args->output[i] = activate(desc, args->input[i]);
+        args->output[i] = reference_activate(desc, args->input[i]);
         if (args->gate)
             args->output[i] *= args->gate[i];
     }
@@ -103,11 +103,11 @@ static double hidden_of(const mha_ffn_desc *desc, const reference_ffn_weights *w
         project(desc, x, in, weights->hidden,
                 desc->flags & MHA_FFN_BIAS_HIDDEN ? weights->bias_hidden : NULL, out, o);
     if (!(desc->flags & MHA_FFN_GATE))
-        return activate(&activation, hidden);
+        return reference_activate(&activation, hidden);
     const double gate =
         project(desc, x, in, weights->gate,
                 desc->flags & MHA_FFN_BIAS_GATE ? weights->bias_gate : NULL, out, o);
-    return activate(&activation, gate) * hidden;
+    return reference_activate(&activation, gate) * hidden;
 }
 
 void reference_ffn(const mha_ffn_desc *desc, const reference_ffn_weights *weights, size_t rows,

@@ -27,6 +27,7 @@ typedef struct reference_activation_args {
 
 /* "Gaussian error linear units", 2016; "GLU variants improve transformer", 2020. At an infinity the
  * limit. */
+double reference_activate(const mha_activation_desc *desc, double x);
 void reference_activation(const mha_activation_desc *desc, const reference_activation_args *args);
 
 /* Packed; out x in with MHA_FFN_OUT_IN, else in x out. Read where the desc has them. */

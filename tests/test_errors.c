@@ -600,6 +600,12 @@ static const create_row gemm_rows[] = {
       MHA_TOO_LARGE,
       { SET_GEMM(m, 1 << 29), SET_GEMM(k, 1 << 29), SET_GEMM(by, MHA_GEMM_CLBLAST),
         SET_GEMM(type, MHA_FLOAT16) } },
+    { "activation", MHA_INVALID_ARGUMENT, { SET_GEMM(activation, 5) } },
+    { "activation", MHA_INVALID_ARGUMENT, { SET_GEMM(activation, -1) } },
+    { "activation_alpha", MHA_INVALID_ARGUMENT, { REAL_IN(mha_gemm_desc, activation_alpha, NAN) } },
+    { "activation_alpha",
+      MHA_INVALID_ARGUMENT,
+      { SET_GEMM(activation, MHA_ACTIVATION_GELU), REAL_IN(mha_gemm_desc, activation_alpha, 2) } },
     { "no k", MHA_OK, { SET_GEMM(k, 0) } },
 };
 

@@ -56,6 +56,8 @@ static mha_gemm_shape shape_of(const gemm_data *data, const stage_way *way)
         .packed_b = way->packed_b,
         .alpha = desc->alpha != 0 ? desc->alpha : 1,
         .beta = desc->beta,
+        .activation = desc->activation,
+        .slope = desc->activation_alpha != 0 ? desc->activation_alpha : 1,
         .by = way->by,
         .tiling = way->tiling,
         .a_type = desc->type,
@@ -170,6 +172,31 @@ Test(kernels_gemm, half_types)
     check_half(13000, 150, &ways[CPU_PACKED]);
 }
 
+/* The activation is of the whole sum: after the bias, after C, after the last piece of k; and is
+ * rounded once. */
+static void check_activations(uint64_t first_seed, size_t count, const stage_way *way)
+{
+    device d;
+    compare_worst worst = { 0 };
+    device_open(&d);
+    for (size_t n = 0; n < count; n++) {
+        gemm_case c = n % 3 ? gemm_case_pick(first_seed + n, way->by)
+                            : gemm_case_pick_half(first_seed + n, way->by);
+        c = gemm_case_activate(&c, n % GEMM_ACTIVATIONS);
+        check_gemm(&d, &c, way, &worst);
+    }
+    compare_log(way->name, count, &worst);
+    device_close(&d);
+}
+
+Test(kernels_gemm, activations)
+{
+    check_activations(900, 30, &ways[CLBLAST]);
+    check_activations(1000, 30, &ways[TILES]);
+    check_activations(14000, 60, &ways[CPU]);
+    check_activations(15000, 60, &ways[CPU_PACKED]);
+}
+
 /* Grids have at most 65535 groups along an axis. A k of 0 leaves beta C + bias. Sums and panels in
  * several parts. */
 Test(kernels_gemm, by_the_kernels_at_the_edges)
@@ -195,6 +222,12 @@ Test(kernels_gemm, by_the_kernels_at_the_edges)
                 const gemm_case c = gemm_case_mix(&cases[n], mix);
                 check_gemm(&d, &c, &ways[way], &worst);
             }
+    for (size_t n = 1; n < sizeof cases / sizeof cases[0]; n++)
+        for (int way = TILES; way < NUM_WAYS; way++) {
+            const gemm_case c = gemm_case_activate(&cases[n], 1), half = gemm_case_mix(&c, 0);
+            check_gemm(&d, &c, &ways[way], &worst);
+            check_gemm(&d, &half, &ways[way], &worst);
+        }
     device_close(&d);
 }
 
@@ -227,7 +260,7 @@ Test(kernels_gemm, batches_that_become_one_product)
 static void check_fill_bias(device *d, size_t batch, size_t m, size_t n, size_t gap)
 {
     const mha_gemm_shape floats = { .alpha = 1 };
-    char types[MHA_PRODUCT_TYPES];
+    char options[MHA_PRODUCT_OPTIONS];
     const size_t shape[4] = { batch, 1, m, n };
     const size_t strides[4] = { m * (n + gap) + gap, 0, n + gap, 1 };
     const size_t count = batch * m * n;
@@ -254,7 +287,7 @@ static void check_fill_bias(device *d, size_t batch, size_t m, size_t n, size_t 
     mha_run run = stage_begin(d, &call);
     mha_kernel kernel = { 0 };
     mha_status status = mha_context_kernel(d->context, &kernel, "gemm",
-                                           mha_product_types(types, &floats), "gemm_fill_bias");
+                                           mha_product_options(options, &floats), "gemm_fill_bias");
     if (!status) {
         const mha_grid grid = mha_grid_rows(n, batch * m, kernel.free_group);
         status = mha_run_launch(&run, "bias", &kernel, args, sizeof args / sizeof args[0], &grid);
