@@ -498,8 +498,9 @@ MHA_API mha_status mha_attention_enqueue(mha_attention *attention, const mha_att
 
 typedef struct mha_layer_desc {
     /* batch, heads, kv_heads, lengths and options as for an attention; head_dim 0: model_width /
-     * heads. In this version type, new_type and output_type are float32, so is key_value_type but
-     * that of a cache, and a layer takes no offsets. */
+     * heads. Types are those of the tokens that come in and go out, or with MHA_USES_APPEND
+     * key_value_type is the cache's and new_type that of the tokens; between the projections all is
+     * float32. A layer takes no offsets in this version. */
     mha_attention_desc attention;
     size_t model_width;  /* heads * head_dim, the width of projected queries; 0: heads * head_dim if
                           * head_dim is given, else query_width. heads divides it */
@@ -510,6 +511,8 @@ typedef struct mha_layer_desc {
     unsigned flags;
     mha_gemm_by projection; /* who does the projections; on a CPU the kernel for it, from weights
                              * that mha_layer_load has packed, whatever attention.tiling says */
+    mha_type weight_type;   /* of the caller's weights and biases, which the layer keeps in float32;
+                             * 0: float32 */
 } mha_layer_desc;
 
 /* Matrices are [1][1][rows][columns] tensors: strides[2] is the row stride, all 0 is packed. The

@@ -27,6 +27,13 @@ static mha_status check_layer(const mha_block *block, const char *who, int step)
                             "%s: MHA_LAYER_MERGED_OUTPUT is set, and a block's attention ends with "
                             "its output projection",
                             who);
+    const mha_attention_desc *a = &desc->attention;
+    if (a->type != MHA_FLOAT32 || a->output_type != MHA_FLOAT32 ||
+        mha_layer_key_type(block->steps[step].layer) != MHA_FLOAT32)
+        return mha_log_fail(log, MHA_UNSUPPORTED,
+                            "%s: a block's rows are float32 in this version; an mha_layer takes "
+                            "the other types",
+                            who);
     if (desc->query_width != width || desc->output_width != width)
         return mha_log_fail(log, MHA_INVALID_ARGUMENT,
                             "%s: query_width is %zu and output_width %zu, both must be the block's "

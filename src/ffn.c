@@ -86,6 +86,9 @@ static mha_status set_up_projections(mha_ffn *ffn, const char *who)
             .has_bias = desc->flags & list[i].bias,
             .out_in = desc->flags & MHA_FFN_OUT_IN,
             .by = desc->projection,
+            .type = MHA_FLOAT32,
+            .output_type = MHA_FLOAT32,
+            .weight_type = MHA_FLOAT32,
         };
     }
     /* Without a gate the hidden rows' own product activates them. */

@@ -389,6 +389,11 @@ mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage
     return status;
 }
 
+bool mha_gemm_widens(const mha_gemm_stage *gemm)
+{
+    return gemm->way == MHA_GEMM_WAY_CLBLAST && mha_widen_is_needed(&gemm->shape);
+}
+
 const char *mha_gemm_way_name(mha_gemm_way way)
 {
     static const char *const names[] = { [MHA_GEMM_WAY_CLBLAST] = "CLBlast",

@@ -49,6 +49,9 @@ mha_status mha_gemm_pack_launch(const mha_gemm_stage *gemm, mha_run *run, const 
 mha_status mha_gemm_launch(mha_gemm_stage *gemm, mha_run *run, const char *stage,
                            const mha_gemm_launch_args *args);
 
+/* Whether CLBlast multiplies float32 copies of matrices of half types. */
+bool mha_gemm_widens(const mha_gemm_stage *gemm);
+
 /* "CLBlast", "the library's tiles" or "the library's CPU kernel". */
 const char *mha_gemm_way_name(mha_gemm_way way);
 

@@ -402,6 +402,7 @@ mha_status mha_layer_load_host(mha_layer *layer, const mha_layer_host_weights *w
     const mha_layer_desc *desc = mha_layer_shape(layer);
     const mha_attention_desc *d = &desc->attention;
     const bool turned = desc->flags & MHA_LAYER_OUT_IN;
+    const size_t bytes = mha_bind_type_bytes(desc->weight_type);
     mha_layer_weights device = { 0 };
     const mha_host_input biases[] = { { weights->bias_query, { 0 } },
                                       { weights->bias_key, { 0 } },
@@ -435,12 +436,11 @@ mha_status mha_layer_load_host(mha_layer *layer, const mha_layer_host_weights *w
                              merged && list[i].from->data ? list[i].name : list[i].bias_name);
         if (status)
             break;
-        status =
-            stage_input(context, &arrays[2 * i], list[i].name, list[i].to, list[i].from,
-                        (size_t[]){ 1, 1, turned ? out : in, turned ? in : out }, sizeof(float));
+        status = stage_input(context, &arrays[2 * i], list[i].name, list[i].to, list[i].from,
+                             (size_t[]){ 1, 1, turned ? out : in, turned ? in : out }, bytes);
         if (!status)
             status = stage_input(context, &arrays[2 * i + 1], list[i].bias_name, list[i].bias,
-                                 &biases[i], (size_t[]){ 1, 1, 1, out }, sizeof(float));
+                                 &biases[i], (size_t[]){ 1, 1, 1, out }, bytes);
     }
     if (!status) {
         const host_work work = { .layer = layer, .weights = &device };

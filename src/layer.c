@@ -66,14 +66,12 @@ static mha_status resolve(mha_layer *layer, const char *who, const mha_layer_des
     if (status)
         return status;
 
+    if (!desc->weight_type)
+        desc->weight_type = MHA_FLOAT32;
+    status = mha_shape_check_type(&context->log, who, "weight_type", desc->weight_type);
+    if (status)
+        return status;
     const mha_attention_desc *a = &desc->attention;
-    const bool appends = a->uses & MHA_USES_APPEND; /* a cache may have any type */
-    if (a->type != MHA_FLOAT32 || a->output_type != MHA_FLOAT32 || a->new_type != MHA_FLOAT32 ||
-        (a->key_value_type != MHA_FLOAT32 && !appends))
-        return mha_log_fail(&context->log, MHA_UNSUPPORTED,
-                            "%s: a layer's tensors and weights are float32 in this version; an "
-                            "mha_attention takes the other types",
-                            who);
     const size_t merged = a->heads * a->value_dim;
     if (!desc->output_width)
         desc->output_width = desc->flags & MHA_LAYER_MERGED_OUTPUT ? merged : desc->query_width;
@@ -91,6 +89,24 @@ static mha_status resolve(mha_layer *layer, const char *who, const mha_layer_des
     return MHA_OK;
 }
 
+mha_type mha_layer_key_type(const mha_layer *layer)
+{
+    const mha_attention_desc *a = &layer->desc.attention;
+    return a->uses & MHA_USES_APPEND ? a->new_type : a->key_value_type;
+}
+
+/* What is projected is float32, and the merged heads are unless they are the output. */
+static mha_status set_up_attention(mha_layer *layer, const char *who)
+{
+    mha_attention_desc desc = layer->desc.attention;
+    desc.type = desc.new_type = MHA_FLOAT32;
+    if (!(desc.uses & MHA_USES_APPEND))
+        desc.key_value_type = MHA_FLOAT32;
+    if (!(layer->desc.flags & MHA_LAYER_MERGED_OUTPUT))
+        desc.output_type = MHA_FLOAT32;
+    return mha_attention_make(&layer->attention, layer->context, &desc, who);
+}
+
 static mha_status set_up_projections(mha_layer *layer, const char *who)
 {
     const mha_layer_desc *desc = &layer->desc;
@@ -99,14 +115,16 @@ static mha_status set_up_projections(mha_layer *layer, const char *who)
     const struct {
         const char *name, *bias_name, *stage;
         size_t in, out, len;
+        mha_type type;
     } list[] = {
         { "query", "bias_query", "project query", desc->query_width, a->heads * a->head_dim,
-          a->query_len },
-        { "key", "bias_key", "project key", desc->key_width, a->kv_heads * a->head_dim, keys },
+          a->query_len, a->type },
+        { "key", "bias_key", "project key", desc->key_width, a->kv_heads * a->head_dim, keys,
+          mha_layer_key_type(layer) },
         { "value", "bias_value", "project value", desc->value_width, a->kv_heads * a->value_dim,
-          keys },
+          keys, mha_layer_key_type(layer) },
         { "output", "bias_output", "project output", a->heads * a->value_dim, desc->output_width,
-          a->query_len },
+          a->query_len, MHA_FLOAT32 },
     };
     mha_projection_desc descs[MHA_LAYER_PROJECTIONS];
     for (int i = 0; i < MHA_LAYER_PROJECTIONS; i++)
@@ -121,6 +139,9 @@ static mha_status set_up_projections(mha_layer *layer, const char *who)
             .has_bias = desc->flags >> i & 1, /* MHA_LAYER_BIAS_QUERY and on, in this order */
             .out_in = desc->flags & MHA_LAYER_OUT_IN,
             .by = desc->projection,
+            .type = list[i].type,
+            .output_type = i == MHA_LAYER_OUTPUT ? a->output_type : MHA_FLOAT32,
+            .weight_type = desc->weight_type,
         };
     for (int i = 0; i < MHA_LAYER_PROJECTIONS; i++)
         layer->exists[i] = i != MHA_LAYER_OUTPUT || !(desc->flags & MHA_LAYER_MERGED_OUTPUT);
@@ -168,11 +189,11 @@ mha_status mha_layer_make(mha_layer **out, mha_context *context, const mha_layer
     layer->context = context;
     mha_status status = resolve(layer, who, desc);
     if (!status)
-        status = mha_attention_make(&layer->attention, context, &layer->desc.attention, who);
+        status = set_up_attention(layer, who);
     if (!status)
         status = set_up_projections(layer, who);
     if (!status)
-        status = mha_heads_setup(&layer->copy, context, MHA_FLOAT32, MHA_FLOAT32);
+        status = mha_heads_setup(&layer->copy, context, layer->desc.weight_type, MHA_FLOAT32);
     if (!status) {
         lay_out(layer);
         status = mha_shape_check_workspace(context, mha_layer_workspace(layer).bytes, who);
@@ -226,10 +247,8 @@ size_t mha_layer_explain(const mha_layer *layer, char *text, size_t capacity)
     if (!layer)
         return 0;
     for (int i = 0; i < MHA_LAYER_PROJECTIONS; i++) {
-        const mha_projection *p = &layer->projections[i];
         if (layer->exists[i])
-            mha_text_add(&out, "%s: %s, %s\n", p->desc.stage, mha_gemm_way_name(p->gemm.way),
-                         p->gemm.reason);
+            mha_projection_explain(&layer->projections[i], &out);
     }
     if (mha_projection_joins(&layer->joined))
         mha_text_add(&out, "%s: one product where all three are the same tokens\n",

@@ -37,6 +37,8 @@ mha_status mha_layer_make(mha_layer **out, mha_context *context, const mha_layer
 /* The resolved description. */
 const mha_layer_desc *mha_layer_shape(const mha_layer *layer);
 mha_context *mha_layer_context(const mha_layer *layer);
+/* Of the tokens that keys and values are projected from: with a cache, the new ones. */
+mha_type mha_layer_key_type(const mha_layer *layer);
 
 /* Weights that have passed their checks. */
 typedef struct mha_layer_load_views {

@@ -84,26 +84,29 @@ static mha_status bind_tokens(const mha_layer *layer, const mha_run *run, const 
     const mha_layer_desc *desc = &layer->desc;
     const bool appends = desc->attention.uses & MHA_USES_APPEND;
     const size_t keys = appends ? bound->new_len : bound->key_len;
+    const mha_type key_type = mha_layer_key_type(layer);
     const struct {
         mha_view *view;
         const char *name;
         const mha_tensor *tensor;
         size_t len, width;
+        mha_type type;
         mha_access access;
     } list[] = {
-        { &views->query, "query", &args->query, bound->query_len, desc->query_width, MHA_READS },
+        { &views->query, "query", &args->query, bound->query_len, desc->query_width,
+          desc->attention.type, MHA_READS },
         { &views->key, appends ? "new_key" : "key", appends ? &args->new_key : &args->key, keys,
-          desc->key_width, MHA_READS },
+          desc->key_width, key_type, MHA_READS },
         { &views->value, appends ? "new_value" : "value", appends ? &args->new_value : &args->value,
-          keys, desc->value_width, MHA_READS },
+          keys, desc->value_width, key_type, MHA_READS },
         { &views->output, "output", &args->output, bound->query_len, desc->output_width,
-          MHA_WRITES },
+          desc->attention.output_type, MHA_WRITES },
     };
     mha_status status = MHA_OK;
     for (size_t i = 0; !status && i < sizeof list / sizeof list[0]; i++)
         status = mha_bind_tensor(run, list[i].view, who, list[i].name, list[i].tensor,
                                  (size_t[]){ desc->attention.batch, 1, list[i].len, list[i].width },
-                                 sizeof(float), list[i].access);
+                                 mha_bind_type_bytes(list[i].type), list[i].access);
     return status;
 }
 

@@ -38,6 +38,9 @@ static mha_status set_up_product(mha_projection *projection, mha_context *contex
         .activation = desc->activation,
         .slope = desc->slope,
         .by = desc->by,
+        .a_type = desc->type,
+        .b_type = desc->weight_type,
+        .c_type = desc->output_type,
     };
     return mha_gemm_setup(&projection->gemm, context, &shape);
 }
@@ -102,7 +105,8 @@ static bool describe_joined(const mha_projection_desc *descs, size_t count, cons
     for (size_t i = 1; i < count; i++) {
         if (descs[i].batch != out->batch || descs[i].len != out->len || descs[i].in != out->in ||
             descs[i].has_bias != out->has_bias || descs[i].by != out->by ||
-            descs[i].activation != out->activation || descs[i].slope != out->slope)
+            descs[i].activation != out->activation || descs[i].slope != out->slope ||
+            descs[i].type != out->type)
             return false;
         out->out += descs[i].out; /* no overflow: the kernels hold each in an int */
     }
@@ -184,13 +188,14 @@ mha_status mha_projection_bind(const mha_projection *projection, const mha_run *
                             who, desc->bias_name);
     const size_t rows = desc->out_in ? desc->out : desc->in;
     const size_t columns = desc->out_in ? desc->in : desc->out;
-    mha_status status =
-        mha_bind_tensor(run, weight_view, who, desc->name, weight,
-                        (size_t[]){ 1, 1, rows, columns }, sizeof(float), MHA_READS);
+    mha_status status = mha_bind_tensor(run, weight_view, who, desc->name, weight,
+                                        (size_t[]){ 1, 1, rows, columns },
+                                        mha_bind_type_bytes(desc->weight_type), MHA_READS);
     if (!status && desc->has_bias)
         status = mha_bind_tensor(run, bias_view, who, desc->bias_name,
                                  &(mha_tensor){ bias->buffer, bias->offset, { 0 } },
-                                 (size_t[]){ 1, 1, 1, desc->out }, sizeof(float), MHA_READS);
+                                 (size_t[]){ 1, 1, 1, desc->out },
+                                 mha_bind_type_bytes(desc->weight_type), MHA_READS);
     return status;
 }
 
@@ -255,4 +260,12 @@ mha_status mha_projection_launch(mha_projection *projection, mha_run *run, size_
     if (!args.batch || !args.m)
         return MHA_OK;
     return mha_gemm_launch(&projection->gemm, run, desc->stage, &args);
+}
+
+void mha_projection_explain(const mha_projection *projection, mha_text *text)
+{
+    const mha_gemm_stage *gemm = &projection->gemm;
+    mha_text_add(text, "%s: %s, %s%s\n", projection->desc.stage, mha_gemm_way_name(gemm->way),
+                 gemm->reason,
+                 mha_gemm_widens(gemm) ? ", on float32 copies of half types in the workspace" : "");
 }

@@ -6,6 +6,7 @@
 #include "bind.h"
 #include "gemm.h"
 #include "heads.h"
+#include "text.h"
 
 typedef struct mha_projection_desc {
     const char *name;      /* of its weight among the caller's: "query" */
@@ -18,6 +19,8 @@ typedef struct mha_projection_desc {
     mha_activation_kind activation; /* of y */
     float slope;                    /* its alpha */
     mha_gemm_by by;
+    mha_type type, output_type; /* of the rows that come in, and of those that go out */
+    mha_type weight_type;       /* of the caller's weight and bias; they are kept in float32 */
 } mha_projection_desc;
 
 typedef struct mha_projection {
@@ -48,7 +51,7 @@ bool mha_projection_joins(const mha_projection *joined);
 mha_status mha_projection_bind(const mha_projection *projection, const mha_run *run,
                                const char *who, const mha_tensor *weight, const mha_tensor *bias,
                                mha_view *weight_view, mha_view *bias_view);
-/* Copies or packs them; `copy` is the heads stage's kernel. */
+/* Copies or packs them; `copy` is the heads stage's kernel, from weight_type to float32. */
 mha_status mha_projection_load(mha_projection *projection, mha_run *run, const mha_kernel *copy,
                                const mha_view *weight, const mha_view *bias);
 
@@ -58,5 +61,8 @@ mha_operand mha_projection_rows(const mha_view *view, size_t len, size_t width);
 /* Rows [batch][len][in] to rows [batch][len][out]. */
 mha_status mha_projection_launch(mha_projection *projection, mha_run *run, size_t len,
                                  const mha_operand *from, const mha_operand *to);
+
+/* Who multiplies and why: a line. */
+void mha_projection_explain(const mha_projection *projection, mha_text *text);
 
 #endif

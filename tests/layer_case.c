@@ -1,6 +1,8 @@
 /* Layer cases: data, weights, their place in memory, a run. */
 #include "layer_case.h"
 
+#include "stored.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -30,6 +32,17 @@ static matrix_size size_of(const mha_layer_desc *desc, int i)
     return sizes[i];
 }
 
+mha_type layer_key_type(const mha_layer_desc *desc)
+{
+    const mha_attention_desc *a = &desc->attention;
+    return a->key_value_type ? a->key_value_type : a->type;
+}
+
+mha_type layer_output_type(const mha_layer_desc *desc)
+{
+    return desc->attention.output_type ? desc->attention.output_type : desc->attention.type;
+}
+
 static bool exists(const mha_layer_desc *desc, int i)
 {
     return i < 3 || !(desc->flags & MHA_LAYER_MERGED_OUTPUT);
@@ -42,13 +55,15 @@ static void say_name(layer_data *data)
     snprintf(
         data->name, sizeof data->name,
         "seed %llu: layer b%zu h%zu/%zu q%zu/%zu k%zu/%zu d%zu v%zu widths %zu %zu %zu %zu flags "
-        "%02x uses %03llx gemm %d projection %d layout %d weights %d%s",
+        "%02x uses %03llx gemm %d projection %d layout %d weights %d%s types %d,%d,%d weights %d",
         (unsigned long long)data->given.seed, d->attention.batch, d->attention.heads,
         d->attention.kv_heads, a->query_len, d->attention.query_len, a->key_len,
         d->attention.key_len, d->attention.head_dim, d->attention.value_dim, d->query_width,
         d->key_width, d->value_width, d->output_width, d->flags,
         (unsigned long long)d->attention.uses, (int)d->attention.gemm, (int)d->projection,
-        (int)data->given.layout, (int)data->given.weights, data->given.self ? " self" : "");
+        (int)data->given.layout, (int)data->given.weights, data->given.self ? " self" : "",
+        (int)d->attention.type, (int)layer_key_type(d), (int)layer_output_type(d),
+        (int)d->weight_type);
 }
 
 static bool is_seen(const attention_data *a, size_t b, size_t j)
@@ -86,6 +101,9 @@ void layer_data_fill_weights(layer_data *data, uint64_t seed)
             fill_uniform(data->matrices[i], size.in * size.out, seed + (uint64_t)i, -most, most);
         if (data->biases[i])
             fill_uniform(data->biases[i], size.out, seed + 4 + (uint64_t)i, -1, 1);
+        stored_round(desc->weight_type, data->matrices[i],
+                     data->matrices[i] ? size.in * size.out : 0);
+        stored_round(desc->weight_type, data->biases[i], data->biases[i] ? size.out : 0);
     }
     attention_data *a = data->attention;
     const reference_layer_weights weights = {
@@ -142,6 +160,9 @@ layer_data *layer_data_new(const layer_case *given)
     fill_floats(data->query, queries * desc->query_width, seed, FILL_NORMAL);
     fill_floats(data->key, keys * desc->key_width, given->self ? seed : seed + 1, FILL_NORMAL);
     fill_floats(data->value, keys * desc->value_width, given->self ? seed : seed + 2, FILL_NORMAL);
+    stored_round(desc->attention.type, data->query, queries * desc->query_width);
+    stored_round(layer_key_type(desc), data->key, keys * desc->key_width);
+    stored_round(layer_key_type(desc), data->value, keys * desc->value_width);
     for (int i = 0; i < 4; i++) {
         const matrix_size size = size_of(desc, i);
         if (exists(desc, i))
@@ -187,20 +208,25 @@ static void place_together(device *d, const layer_data *data, mha_tensor *const 
     const size_t in = size_of(desc, 0).in;
     const size_t out = size_of(desc, 0).out + size_of(desc, 1).out + size_of(desc, 2).out;
     const size_t strides[4] = { 0, 0, out_in ? in : out, 1 };
-    device_block *block = device_block_new(d, in * out, sizeof(float));
-    device_block *vector = device_block_new(d, out, sizeof(float));
+    const mha_type type = desc->weight_type;
+    device_block *block = device_block_new(d, in * out, stored_bytes(type));
+    device_block *vector = device_block_new(d, out, stored_bytes(type));
     size_t start = 0;
     for (int i = 0; i < 3; i++) {
         const size_t width = size_of(desc, i).out;
         size_t shape[4];
         shape_of(desc, i, shape);
+        void *stored = stored_pack(type, data->matrices[i], in * width);
         const device_tensor tensor =
-            device_place(d, block, out_in ? start * in : start, shape, strides, data->matrices[i]);
+            device_place(d, block, out_in ? start * in : start, shape, strides, stored);
         *matrices[i] = device_arg(&tensor);
+        free(stored);
         if (data->biases[i]) {
+            stored = stored_pack(type, data->biases[i], width);
             const device_tensor bias =
-                device_place(d, vector, start, (size_t[]){ 1, 1, 1, width }, NULL, data->biases[i]);
+                device_place(d, vector, start, (size_t[]){ 1, 1, 1, width }, NULL, stored);
             *biases[i] = device_arg(&bias);
+            free(stored);
         }
         start += width;
     }
@@ -212,17 +238,22 @@ static void place_apart(device *d, const layer_data *data, int i, mha_tensor *ma
     size_t shape[4];
     shape_of(&data->desc, i, shape);
     const size_t strides[4] = { 0, 0, shape[3] + 5, 1 };
+    const mha_type type = data->desc.weight_type;
     if (data->matrices[i]) {
+        void *stored = stored_pack(type, data->matrices[i], shape[2] * shape[3]);
         const device_tensor tensor =
             device_input(d, shape, data->given.weights == WEIGHTS_GAPS ? strides : NULL,
-                         sizeof(float), data->matrices[i]);
+                         stored_bytes(type), stored);
         *matrix = device_arg(&tensor);
+        free(stored);
     }
     if (data->biases[i]) {
         const size_t width = size_of(&data->desc, i).out;
+        void *stored = stored_pack(type, data->biases[i], width);
         const device_tensor tensor =
-            device_input(d, (size_t[]){ 1, 1, 1, width }, NULL, sizeof(float), data->biases[i]);
+            device_input(d, (size_t[]){ 1, 1, 1, width }, NULL, stored_bytes(type), stored);
         *bias = device_arg(&tensor);
+        free(stored);
     }
 }
 
@@ -244,6 +275,16 @@ mha_layer_weights layer_place_weights(device *d, const layer_data *data)
     return weights;
 }
 
+/* Tokens as elements of a type. `data` NULL: an output. */
+static device_tensor place_tokens(device *d, attention_layout layout, const size_t shape[4],
+                                  mha_type type, const float *data)
+{
+    void *stored = data ? stored_pack(type, data, shape[0] * shape[2] * shape[3]) : NULL;
+    const device_tensor tensor = attention_place_one(d, layout, shape, stored_bytes(type), stored);
+    free(stored);
+    return tensor;
+}
+
 void layer_place(device *d, layer_data *data)
 {
     const mha_layer_desc *desc = &data->desc;
@@ -253,19 +294,19 @@ void layer_place(device *d, layer_data *data)
     const size_t key[4] = { desc->attention.batch, 1, a->key_len, desc->key_width };
     const size_t value[4] = { desc->attention.batch, 1, a->key_len, desc->value_width };
     const size_t output[4] = { desc->attention.batch, 1, a->query_len, desc->output_width };
-    const device_tensor queries = attention_place_one(d, layout, query, sizeof(float), data->query);
+    const mha_type key_type = layer_key_type(desc);
+    const device_tensor queries = place_tokens(d, layout, query, desc->attention.type, data->query);
     mha_attention_args *args = &data->tensors.args;
     *args =
         (mha_attention_args){ .query_len = data->given.query_len, .key_len = data->given.key_len };
     args->query = args->key = args->value = device_arg(&queries);
     if (!data->given.self) {
-        const device_tensor keys = attention_place_one(d, layout, key, sizeof(float), data->key);
-        const device_tensor values =
-            attention_place_one(d, layout, value, sizeof(float), data->value);
+        const device_tensor keys = place_tokens(d, layout, key, key_type, data->key);
+        const device_tensor values = place_tokens(d, layout, value, key_type, data->value);
         args->key = device_arg(&keys);
         args->value = device_arg(&values);
     }
-    data->result = attention_place_one(d, layout, output, sizeof(float), NULL);
+    data->result = place_tokens(d, layout, output, layer_output_type(desc), NULL);
     args->output = device_arg(&data->result);
     attention_place_options(d, a, &data->tensors);
 }
@@ -311,7 +352,11 @@ bool layer_run(device *d, mha_layer *layer, layer_data *data, compare_worst *wor
     call.stage_data = a->stage_data;
     cr_assert_eq(mha_layer_enqueue(layer, &data->tensors.args, &call), MHA_OK, "%s: %s", data->name,
                  d->sentence);
-    device_read(d, &data->result, data->output);
+    const mha_type type = layer_output_type(&data->desc);
+    void *stored = allocate(count, stored_bytes(type));
+    device_read(d, &data->result, stored);
+    stored_unpack(type, data->output, stored, count);
+    free(stored);
     if (a->desc.uses & MHA_USES_PROBS)
         device_read(d, &data->tensors.probs, a->probs);
     if (a->desc.uses & MHA_USES_LSE)
@@ -319,9 +364,12 @@ bool layer_run(device *d, mha_layer *layer, layer_data *data, compare_worst *wor
     device_expect_guards(d, data->name);
     device_forget(d);
     const size_t length = a->key_len + size_of(&data->desc, 3).in;
-    return compare_all(data->name, "output", data->output, data->want, count,
-                       limit_of(data, length), worst) &&
-           attention_compare_softmax(a, limit_of(data, 0), worst);
+    const double limit = limit_of(data, length);
+    bool good = true;
+    for (size_t i = 0; good && i < count; i++)
+        good = compare_one(data->name, "output", i, data->output[i], data->want[i],
+                           limit + stored_limit(type, fabs(data->want[i]) + limit), worst);
+    return good && attention_compare_softmax(a, limit_of(data, 0), worst);
 }
 
 bool layer_check(device *d, const layer_case *given, compare_worst *worst)

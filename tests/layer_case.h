@@ -36,6 +36,10 @@ typedef struct layer_data {
     attention_tensors tensors;
 } layer_data;
 
+/* Of the tokens of keys and values, and of the output; 0 is float32. */
+mha_type layer_key_type(const mha_layer_desc *desc);
+mha_type layer_output_type(const mha_layer_desc *desc);
+
 /* NaN is in all rows of keys and values that no query sees, unless they are queries as well. */
 layer_data *layer_data_new(const layer_case *given);
 void layer_data_free(layer_data *data);

@@ -10,6 +10,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 TestSuite(layer_cache, .timeout = 600);
 
@@ -34,6 +35,7 @@ typedef struct world {
     float tokens[TOKENS];
     double want[TOKENS]; /* of the whole sequence */
     mha_layer *layer;
+    mha_type type; /* of tokens and output */
     device_tensor key, value;
 } world;
 
@@ -79,12 +81,14 @@ static void load(world *w)
 /* The layer of the desc, loaded, and an empty cache. */
 static void open_world(world *w, const mha_layer_desc *desc)
 {
-    const size_t bytes =
-        stored_bytes(desc->attention.key_value_type ? desc->attention.key_value_type : MHA_FLOAT32);
+    const mha_attention_desc *a = &desc->attention;
+    const size_t bytes = stored_bytes(a->key_value_type ? a->key_value_type : a->type);
+    w->type = a->type;
     device_open(&w->d);
     for (int i = 0; i < NUM_WEIGHTS; i++)
         fill_uniform(w->weights[i], MATRIX, 30 + (uint64_t)i, -0.4f, 0.4f);
     fill_floats(w->tokens, TOKENS, 40, FILL_NORMAL);
+    stored_round(w->type, w->tokens, TOKENS);
     cr_assert_eq(mha_layer_create(&w->layer, w->d.context, desc), MHA_OK, "%s", w->d.sentence);
     load(w);
     w->key = device_output(&w->d, (size_t[]){ BATCH, KV_HEADS, ROOM, DIM }, NULL, bytes);
@@ -126,8 +130,10 @@ static mha_attention_args place_call(world *w, size_t first, size_t len, const i
         for (size_t i = 0; i < len * WIDTH; i++)
             some[b * len * WIDTH + i] = w->tokens[(b * LEN + first) * WIDTH + i];
     const size_t shape[4] = { BATCH, 1, len, WIDTH };
-    const device_tensor tokens = device_input(&w->d, shape, NULL, sizeof(float), some);
-    *output = device_output(&w->d, shape, NULL, sizeof(float));
+    void *stored = stored_pack(w->type, some, BATCH * len * WIDTH);
+    const device_tensor tokens = device_input(&w->d, shape, NULL, stored_bytes(w->type), stored);
+    *output = device_output(&w->d, shape, NULL, stored_bytes(w->type));
+    free(stored);
     return (mha_attention_args){ .query_len = len,
                                  .new_len = len,
                                  .query = device_arg(&tokens),
@@ -143,7 +149,12 @@ static void run(world *w, const mha_attention_args *args, const device_tensor *o
 {
     const mha_call call = device_call(&w->d, mha_layer_workspace(w->layer));
     cr_assert_eq(mha_layer_enqueue(w->layer, args, &call), MHA_OK, "%s", w->d.sentence);
-    device_read(&w->d, output, got);
+    const size_t count = output->shape[0] * output->shape[2] * output->shape[3];
+    void *stored = calloc(count, stored_bytes(w->type));
+    cr_assert(stored);
+    device_read(&w->d, output, stored);
+    stored_unpack(w->type, got, stored, count);
+    free(stored);
     device_expect_guards(&w->d, "a layer with a cache");
 }
 
@@ -157,30 +168,37 @@ static void expect_rows(world *w, const char *name, size_t first, size_t len, co
 
 Test(layer_cache, prompt_and_tokens)
 {
-    static const mha_type types[] = { MHA_FLOAT32, MHA_FLOAT16 };
+    static const struct {
+        mha_type tokens, cache;
+    } types[] = { { MHA_FLOAT32, MHA_FLOAT32 },
+                  { MHA_FLOAT32, MHA_FLOAT16 },
+                  { MHA_BFLOAT16, MHA_FLOAT32 } };
     static const mha_path paths[] = { MHA_PATH_DEFAULT, MHA_PATH_COMPOSED, MHA_PATH_STREAMING };
     static world w;
     compare_worst worst = { 0 };
-    for (int n = 0; n < 6; n++) {
+    for (int n = 0; n < 9; n++) {
         float got[TOKENS];
         device_tensor output;
         char name[64];
-        snprintf(name, sizeof name, "cache of type %d, path %d", (int)types[n % 2],
-                 (int)paths[n / 2]);
+        const mha_type type = types[n % 3].tokens, cache = types[n % 3].cache;
+        snprintf(name, sizeof name, "tokens of type %d, cache of type %d, path %d", (int)type,
+                 (int)cache, (int)paths[n / 3]);
         mha_layer_desc desc = describe(MHA_USES_CAUSAL | MHA_USES_APPEND, PROMPT, ROOM);
         desc.attention.diagonal = MHA_AFTER_PAST;
         desc.attention.new_len = PROMPT;
-        desc.attention.key_value_type = types[n % 2];
-        desc.attention.path = paths[n / 2];
+        desc.attention.type = type;
+        desc.attention.key_value_type = cache;
+        desc.attention.path = paths[n / 3];
         /* Values of a few units, rounded to 11 bits in a cache of halves. */
-        const double limit = n % 2 ? 0.02 : reference_limit(WIDTH + DIM + LEN + WIDTH, 8);
+        const double limit = (cache == MHA_FLOAT16 ? 0.02 : 0) + stored_limit(type, 8) +
+                             reference_limit(WIDTH + DIM + LEN + WIDTH, 8);
         open_world(&w, &desc);
         ask_reference(&w);
         for (size_t first = 0, len = PROMPT; first < LEN; first += len, len = 1) {
             const int32_t positions[BATCH] = { (int32_t)first, (int32_t)first };
             const mha_attention_args args = place_call(&w, first, len, positions, &output);
             run(&w, &args, &output, got);
-            expect_rows(&w, name, first, len, got, limit, n % 2 ? NULL : &worst);
+            expect_rows(&w, name, first, len, got, limit, n % 3 ? NULL : &worst);
         }
         close_world(&w);
     }

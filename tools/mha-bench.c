@@ -115,10 +115,14 @@ static int run_task(bench *self, mha_context *context, const bench_task *given, 
     report_stage *stages = NULL;
     problem_ready *ready = NULL;
     const mha_attention_desc *const d = &given->subject.desc.attention;
+    const mha_gemm_desc *const g = &given->subject.gemm;
+    const bool is_gemm = given->subject.kind == KIND_GEMM;
+    const mha_type type = is_gemm ? g->type : d->type;
+    const mha_type second = is_gemm ? g->b_type : d->key_value_type;
     report_result result = {
         .problem = word,
-        .type = type_name(d->type),
-        .key_value_type = type_name(d->key_value_type ? d->key_value_type : d->type),
+        .type = type_name(type),
+        .key_value_type = type_name(second ? second : type),
         .path = path,
         .tiling = "-",
         .may_skip = d->uses & MHA_USES_MASK,

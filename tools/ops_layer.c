@@ -44,6 +44,9 @@ static void bind_inputs(check *self, layer *made, const case_tensor *query, cons
     made->call.desc.query_len = query->shape[1];
     made->call.desc.key_len = key->shape[1];
     made->call.desc.type = check_type(self, query->type);
+    made->call.desc.key_value_type = check_type(self, key->type);
+    if (value->type != key->type)
+        check_skip(self, "the interface takes one type for keys and values");
     made->desc.query_width = query->shape[2];
     made->desc.key_width = key->shape[2];
     made->desc.value_width = value->shape[2];
@@ -73,9 +76,21 @@ static size_t weight_length(check *self, const char *name, unsigned axis)
     return weight && weight->rank == 2 ? weight->shape[axis] : 0;
 }
 
-static mha_tensor bind_weight(check *self, const char *name)
+/* A weight or bias, or NULL; its type is that of all of them. */
+static mha_tensor bind_typed(check *self, layer *made, const case_tensor *weight)
 {
-    return check_input(self, check_need(self, name));
+    if (!weight || check_stopped(self))
+        return (mha_tensor){ 0 };
+    const mha_type type = check_type(self, weight->type);
+    if (made->desc.weight_type && made->desc.weight_type != type)
+        check_skip(self, "the interface takes one type for weights and biases");
+    made->desc.weight_type = type;
+    return check_input(self, weight);
+}
+
+static mha_tensor bind_weight(check *self, layer *made, const char *name)
+{
+    return bind_typed(self, made, check_need(self, name));
 }
 
 static mha_tensor bind_bias(check *self, layer *made, const char *name, unsigned flag)
@@ -83,7 +98,7 @@ static mha_tensor bind_bias(check *self, layer *made, const char *name, unsigned
     const case_tensor *const bias = case_input(self->file, name);
     if (bias)
         made->desc.flags |= flag;
-    return check_input(self, bias);
+    return bind_typed(self, made, bias);
 }
 
 /* Four matrices and four biases of one name each; a bias may be missing. */
@@ -91,10 +106,10 @@ static void bind_weights(check *self, layer *made, const char *const matrices[4]
                          const char *const biases[4])
 {
     made->weights = (mha_layer_weights){
-        .query = bind_weight(self, matrices[0]),
-        .key = bind_weight(self, matrices[1]),
-        .value = bind_weight(self, matrices[2]),
-        .output = bind_weight(self, matrices[3]),
+        .query = bind_weight(self, made, matrices[0]),
+        .key = bind_weight(self, made, matrices[1]),
+        .value = bind_weight(self, made, matrices[2]),
+        .output = bind_weight(self, made, matrices[3]),
         .bias_query = bind_bias(self, made, biases[0], MHA_LAYER_BIAS_QUERY),
         .bias_key = bind_bias(self, made, biases[1], MHA_LAYER_BIAS_KEY),
         .bias_value = bind_bias(self, made, biases[2], MHA_LAYER_BIAS_VALUE),
@@ -113,9 +128,11 @@ static mha_tensor part(mha_tensor whole, size_t row_stride, size_t row, size_t c
 
 static void give_output(check *self, layer *made, const char *name, size_t width)
 {
-    const mha_attention_desc *const desc = &made->call.desc;
-    made->call.args.output = check_output(self, name, check_output_type(self, name, CASE_FLOAT32),
-                                          desc->batch * desc->query_len * width, 1);
+    mha_attention_desc *const desc = &made->call.desc;
+    const case_type type = check_output_type(self, name, CASE_FLOAT32);
+    desc->output_type = check_type(self, type);
+    made->call.args.output =
+        check_output(self, name, type, desc->batch * desc->query_len * width, 1);
     made->desc.output_width = width;
 }
 
@@ -192,18 +209,18 @@ static void bind_torch_weights(check *self, layer *made, size_t width)
 {
     mha_layer_weights *const weights = &made->weights;
     if (case_input(self->file, "in_proj_weight")) {
-        const mha_tensor all = bind_weight(self, "in_proj_weight");
+        const mha_tensor all = bind_weight(self, made, "in_proj_weight");
         if (weight_length(self, "in_proj_weight", 0) != 3 * width)
             check_fail(self, "in_proj_weight has not 3 * %zu rows", width);
         weights->query = part(all, width, 0, 0);
         weights->key = part(all, width, width, 0);
         weights->value = part(all, width, 2 * width, 0);
     } else {
-        weights->query = bind_weight(self, "q_proj_weight");
-        weights->key = bind_weight(self, "k_proj_weight");
-        weights->value = bind_weight(self, "v_proj_weight");
+        weights->query = bind_weight(self, made, "q_proj_weight");
+        weights->key = bind_weight(self, made, "k_proj_weight");
+        weights->value = bind_weight(self, made, "v_proj_weight");
     }
-    weights->output = bind_weight(self, "out_proj_weight");
+    weights->output = bind_weight(self, made, "out_proj_weight");
     const unsigned all_three = MHA_LAYER_BIAS_QUERY | MHA_LAYER_BIAS_KEY | MHA_LAYER_BIAS_VALUE;
     const mha_tensor bias = bind_bias(self, made, "in_proj_bias", all_three);
     if (bias.buffer) {
@@ -249,7 +266,7 @@ void ops_packed_layer(check *self)
     if (case_int(self->file, "kv_num_heads", heads) != heads ||
         weight_length(self, "weights", 1) != columns)
         check_fail(self, "the heads do not make the columns of weights");
-    const mha_tensor all = bind_weight(self, "weights");
+    const mha_tensor all = bind_weight(self, &made, "weights");
     made.weights.query = part(all, columns, 0, 0);
     made.weights.key = part(all, columns, 0, keys);
     made.weights.value = part(all, columns, 0, 2 * keys);

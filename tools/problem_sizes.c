@@ -149,19 +149,20 @@ static void size_weights(problem_ready *self)
 {
     const mha_layer_desc *layer = &self->desc;
     const mha_attention_desc *d = &layer->attention;
-    use_floats(self, PROBLEM_WEIGHT_QUERY, layer->query_width, d->heads, d->head_dim, 1);
-    use_floats(self, PROBLEM_WEIGHT_KEY, layer->key_width, d->kv_heads, d->head_dim, 1);
-    use_floats(self, PROBLEM_WEIGHT_VALUE, layer->value_width, d->kv_heads, d->value_dim, 1);
+    const mha_type type = layer->weight_type;
+    use_type(self, PROBLEM_WEIGHT_QUERY, type, layer->query_width, d->heads, d->head_dim, 1);
+    use_type(self, PROBLEM_WEIGHT_KEY, type, layer->key_width, d->kv_heads, d->head_dim, 1);
+    use_type(self, PROBLEM_WEIGHT_VALUE, type, layer->value_width, d->kv_heads, d->value_dim, 1);
     if (!(layer->flags & MHA_LAYER_MERGED_OUTPUT))
-        use_floats(self, PROBLEM_WEIGHT_OUTPUT, d->heads, d->value_dim, layer->output_width, 1);
+        use_type(self, PROBLEM_WEIGHT_OUTPUT, type, d->heads, d->value_dim, layer->output_width, 1);
     if (layer->flags & MHA_LAYER_BIAS_QUERY)
-        use_floats(self, PROBLEM_BIAS_QUERY, d->heads, d->head_dim, 1, 1);
+        use_type(self, PROBLEM_BIAS_QUERY, type, d->heads, d->head_dim, 1, 1);
     if (layer->flags & MHA_LAYER_BIAS_KEY)
-        use_floats(self, PROBLEM_BIAS_KEY, d->kv_heads, d->head_dim, 1, 1);
+        use_type(self, PROBLEM_BIAS_KEY, type, d->kv_heads, d->head_dim, 1, 1);
     if (layer->flags & MHA_LAYER_BIAS_VALUE)
-        use_floats(self, PROBLEM_BIAS_VALUE, d->kv_heads, d->value_dim, 1, 1);
+        use_type(self, PROBLEM_BIAS_VALUE, type, d->kv_heads, d->value_dim, 1, 1);
     if (layer->flags & MHA_LAYER_BIAS_OUTPUT)
-        use_floats(self, PROBLEM_BIAS_OUTPUT, layer->output_width, 1, 1, 1);
+        use_type(self, PROBLEM_BIAS_OUTPUT, type, layer->output_width, 1, 1, 1);
 }
 
 /* What an encoder layer has beside its attention. */
@@ -189,12 +190,12 @@ static void size_layer(problem_ready *self)
 {
     const mha_layer_desc *layer = &self->desc;
     const mha_attention_desc *d = &layer->attention;
-    use_floats(self, PROBLEM_QUERY, d->batch, d->query_len, layer->query_width, 1);
+    use_type(self, PROBLEM_QUERY, d->type, d->batch, d->query_len, layer->query_width, 1);
     if (!self->is_self) {
-        use_floats(self, PROBLEM_KEY, d->batch, d->key_len, layer->key_width, 1);
-        use_floats(self, PROBLEM_VALUE, d->batch, d->key_len, layer->value_width, 1);
+        use_type(self, PROBLEM_KEY, d->type, d->batch, d->key_len, layer->key_width, 1);
+        use_type(self, PROBLEM_VALUE, d->type, d->batch, d->key_len, layer->value_width, 1);
     }
-    use_floats(self, PROBLEM_OUTPUT, d->batch, d->query_len, layer->output_width, 1);
+    use_type(self, PROBLEM_OUTPUT, d->type, d->batch, d->query_len, layer->output_width, 1);
     size_weights(self);
     size_options(self, &(const axis_rows){ d->batch, d->query_len });
 }

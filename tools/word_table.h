@@ -58,7 +58,7 @@ typedef struct word_part {
 } word_part;
 
 enum {
-    WORD_PARTS = 56,
+    WORD_PARTS = 58,
     WORD_AXES = 4
 };
 
