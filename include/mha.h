@@ -807,10 +807,13 @@ typedef struct mha_ffn_desc {
     mha_activation_kind activation; /* the article's is MHA_ACTIVATION_RELU; 0 is none */
     float alpha;                    /* of MHA_ACTIVATION_SILU; 0: 1 */
     unsigned flags;                 /* MHA_FFN_* */
-    mha_type type;                  /* of input and output; float32 in this version */
+    mha_type type;                  /* of input; between the projections all is float32 */
     mha_gemm_by projection;         /* who multiplies, as of a layer */
     mha_tiling tiling;              /* of the activation with a gate, a pass of its own; without one
                                      * the product of the hidden rows activates them */
+    mha_type output_type;           /* 0: type */
+    mha_type weight_type; /* of the caller's weights and biases, which are kept in float32; 0:
+                           * float32 */
 } mha_ffn_desc;
 
 /* As those of a layer: matrices [1][1][rows][columns], in x out or, with MHA_FFN_OUT_IN, the other

@@ -106,6 +106,11 @@ static mha_status make_ffn(mha_block *block, const mha_block_desc *desc, const c
     char text[MHA_BLOCK_WHO];
     const char *who = mha_block_say(text, caller, step);
     mha_ffn_desc ffn = *desc->ffn;
+    if (ffn.type > MHA_FLOAT32 || ffn.output_type > MHA_FLOAT32)
+        return mha_log_fail(&block->context->log, MHA_UNSUPPORTED,
+                            "%s: a block's rows are float32 in this version; an mha_ffn takes the "
+                            "other types",
+                            who);
     mha_status status = take_length(block, who, "rows", &ffn.rows, block->batch * block->len);
     if (!status)
         status = take_length(block, who, "width", &ffn.width, block->width);

@@ -31,17 +31,20 @@ static mha_status resolve(mha_ffn *ffn, const char *who, const mha_ffn_desc *giv
         desc->output_width = desc->width;
     if (!desc->type)
         desc->type = MHA_FLOAT32;
+    if (!desc->output_type)
+        desc->output_type = desc->type;
+    if (!desc->weight_type)
+        desc->weight_type = MHA_FLOAT32;
     if (!desc->hidden_width)
         return mha_log_fail(log, MHA_INVALID_ARGUMENT,
                             "%s: hidden_width is 0, it must be at least 1", who);
     mha_status status = mha_shape_check_rows(log, who, desc->rows, desc->width);
     if (!status)
         status = mha_shape_check_type(log, who, "type", desc->type);
-    if (!status && desc->type != MHA_FLOAT32)
-        status = mha_log_fail(log, MHA_UNSUPPORTED,
-                              "%s: type must be float32 in this version: the matrix products read "
-                              "no half types",
-                              who);
+    if (!status)
+        status = mha_shape_check_type(log, who, "output_type", desc->output_type);
+    if (!status)
+        status = mha_shape_check_type(log, who, "weight_type", desc->weight_type);
     if (!status)
         status = check_flags(log, who, desc);
     const mha_activation_desc activation = {
@@ -86,9 +89,9 @@ static mha_status set_up_projections(mha_ffn *ffn, const char *who)
             .has_bias = desc->flags & list[i].bias,
             .out_in = desc->flags & MHA_FFN_OUT_IN,
             .by = desc->projection,
-            .type = MHA_FLOAT32,
-            .output_type = MHA_FLOAT32,
-            .weight_type = MHA_FLOAT32,
+            .type = i == MHA_FFN_OUTPUT ? MHA_FLOAT32 : desc->type,
+            .output_type = i == MHA_FFN_OUTPUT ? desc->output_type : MHA_FLOAT32,
+            .weight_type = desc->weight_type,
         };
     }
     /* Without a gate the hidden rows' own product activates them. */
@@ -140,7 +143,7 @@ mha_status mha_ffn_make(mha_ffn **out, mha_context *context, const mha_ffn_desc 
     if (!status && ffn->exists[MHA_FFN_GATED])
         status = mha_activation_setup(&ffn->activation, context, &ffn->activation_desc);
     if (!status)
-        status = mha_heads_setup(&ffn->copy, context, MHA_FLOAT32, MHA_FLOAT32);
+        status = mha_heads_setup(&ffn->copy, context, ffn->desc.weight_type, MHA_FLOAT32);
     if (!status) {
         lay_out(ffn);
         status = mha_shape_check_workspace(context, mha_ffn_workspace(ffn).bytes, who);
@@ -189,8 +192,7 @@ size_t mha_ffn_explain(const mha_ffn *ffn, char *text, size_t capacity)
     for (int i = 0; i < MHA_FFN_PROJECTIONS; i++) {
         const mha_projection *p = joined && i == MHA_FFN_HIDDEN ? &ffn->joined : &projections[i];
         if (ffn->exists[i] && !(joined && i == MHA_FFN_GATED))
-            mha_text_add(&out, "%s: %s, %s\n", p->desc.stage, mha_gemm_way_name(p->gemm.way),
-                         p->gemm.reason);
+            mha_projection_explain(p, &out);
     }
     const char *way = "by the product of the hidden rows";
     if (ffn->exists[MHA_FFN_GATED])

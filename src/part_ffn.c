@@ -53,13 +53,13 @@ static mha_status bind_rows(const mha_ffn *ffn, const mha_run *run, const char *
         return mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
                             "%s: the call's rows %zu may be at most the desc's %zu", who, rows,
                             desc->rows);
-    mha_status status =
-        mha_bind_tensor(run, &views->input, who, "input", &args->input,
-                        (size_t[]){ 1, 1, rows, desc->width }, sizeof(float), MHA_READS);
+    mha_status status = mha_bind_tensor(run, &views->input, who, "input", &args->input,
+                                        (size_t[]){ 1, 1, rows, desc->width },
+                                        mha_bind_type_bytes(desc->type), MHA_READS);
     if (!status)
         status = mha_bind_tensor(run, &views->output, who, "output", &args->output,
-                                 (size_t[]){ 1, 1, rows, desc->output_width }, sizeof(float),
-                                 MHA_WRITES);
+                                 (size_t[]){ 1, 1, rows, desc->output_width },
+                                 mha_bind_type_bytes(desc->output_type), MHA_WRITES);
     if (status)
         return status;
     return mha_bind_apart(run, who, (const mha_view *[]){ &views->output, &views->input },

@@ -15,6 +15,7 @@ enum {
 /* The weights in the order of mha_ffn_weights; NULL where the desc has none. */
 typedef struct ffn_weights {
     float *data[FFN_WEIGHTS];
+    mha_type type; /* which holds them exactly */
     size_t shapes[FFN_WEIGHTS][4];
 } ffn_weights;
 

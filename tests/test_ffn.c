@@ -48,6 +48,48 @@ Test(ffn, cross)
     device_close(&d);
 }
 
+/* Half types of input, output and weights, with and without a gate; hidden rows and gate in one
+ * product and in two; longer sums than a piece of k. */
+Test(ffn, half_types)
+{
+    static const struct {
+        mha_type type, output_type, weight_type;
+    } mixes[] = {
+        { MHA_FLOAT16, MHA_TYPE_DEFAULT, MHA_FLOAT16 },
+        { MHA_BFLOAT16, MHA_TYPE_DEFAULT, MHA_BFLOAT16 },
+        { MHA_BFLOAT16, MHA_FLOAT32, MHA_TYPE_DEFAULT },
+        { MHA_TYPE_DEFAULT, MHA_FLOAT16, MHA_BFLOAT16 },
+    };
+    static const size_t widths[][3] = { { 17, 33, 0 }, { 64, 96, 31 }, { 300, 1100, 20 } };
+    device d;
+    compare_worst worst = { 0 };
+    size_t cases = 0;
+    device_open(&d);
+    for (unsigned n = 0; n < 4 * 3 * 2 * 2; n++) {
+        const unsigned gate = n / 12 % 2 ? MHA_FFN_GATE | MHA_FFN_BIAS_GATE : 0;
+        const ffn_case c = {
+            .desc = { .rows = 19,
+                      .width = widths[n / 4 % 3][0],
+                      .hidden_width = widths[n / 4 % 3][1],
+                      .output_width = widths[n / 4 % 3][2],
+                      .activation = MHA_ACTIVATION_GELU,
+                      .flags = MHA_FFN_BIAS_HIDDEN | MHA_FFN_BIAS_OUTPUT | gate |
+                               (n % 2 ? MHA_FFN_OUT_IN : 0),
+                      .type = mixes[n % 4].type,
+                      .output_type = mixes[n % 4].output_type,
+                      .weight_type = mixes[n % 4].weight_type,
+                      .projection = n / 24 ? MHA_GEMM_CLBLAST : MHA_GEMM_KERNEL },
+            .rows = 17,
+            .gaps = n % 3,
+            .seed = 300 + n,
+        };
+        ffn_case_check(&d, &c, &worst);
+        cases++;
+    }
+    compare_log("feed-forward of half types", cases, &worst);
+    device_close(&d);
+}
+
 /* The article's: four times as wide between, ReLU; and SwiGLU. */
 Test(ffn, articles)
 {
