@@ -851,8 +851,9 @@ MHA_API mha_status mha_ffn_enqueue(mha_ffn *ffn, const mha_ffn_args *args, const
  *     norms before (Xiong et al., "On layer normalization in the transformer architecture", 2020):
  *                                                                x = x + f(norm(x))
  *
- * Each step and its norm have weights of their own. Rows are tokens, float32: row b * len + i is
- * token i of batch b. All that lies between input and output stays in the workspace. */
+ * Each step and its norm have weights of their own. Rows are tokens: row b * len + i is token i of
+ * batch b. All that lies between input and output stays in the workspace, and is float32 whatever
+ * type they and the weights have. */
 typedef enum mha_norm_place {
     MHA_NORM_AFTER = 0,
     MHA_NORM_BEFORE = 1 /* nothing is normed after the last step: stacks end with an mha_norm */
@@ -875,12 +876,15 @@ typedef struct mha_norm_weights {
 typedef struct mha_encoder_desc {
     /* As of a layer, of batch sequences of query_len tokens at most. query_width is that of rows,
      * and output_width is the same. attention.key_len is 0, or the room of a cache with
-     * MHA_USES_APPEND, whose new_len is 0: all rows of a call are new. */
+     * MHA_USES_APPEND, whose new_len is 0: all rows of a call are new. attention.type is that of
+     * the block's input, output_type that of its output; new_type is 0, and so is key_value_type
+     * but that of a cache. */
     mha_layer_desc self_attention;
-    mha_ffn_desc feed_forward; /* its rows, width and output_width are 0: the block's */
+    /* Its rows, width and output_width are 0: the block's. So are type and output_type. */
+    mha_ffn_desc feed_forward;
     mha_ffn_place feed_forward_place;
-    mha_norm_desc norm; /* of all steps: kind, epsilon, tiling, and in uses MHA_NORM_WEIGHT and
-                         * MHA_NORM_BIAS; the rest is 0 */
+    mha_norm_desc norm; /* of all steps: kind, epsilon, tiling, weight_type, and in uses
+                         * MHA_NORM_WEIGHT and MHA_NORM_BIAS; the rest is 0 */
     mha_norm_place norm_place;
 } mha_encoder_desc;
 
@@ -920,8 +924,9 @@ MHA_API mha_status mha_encoder_enqueue(mha_encoder *encoder, const mha_encoder_a
  * encoder. Causal is not implied: set MHA_USES_CAUSAL in self_attention.attention. */
 typedef struct mha_decoder_desc {
     mha_layer_desc self_attention; /* as of an encoder */
-    /* Its key_len is the memory's; batch, query_len and query_width are 0: the block's. key_width
-     * is that of the memory's rows; 0: the block's width. No cache. */
+    /* Its key_len is the memory's; batch, query_len, query_width and the types of query and output
+     * are 0: the block's. key_width and key_value_type are those of the memory's rows; 0: the
+     * block's. No cache. */
     mha_layer_desc cross_attention;
     mha_ffn_desc feed_forward;
     mha_ffn_place feed_forward_place; /* before: of both attentions */

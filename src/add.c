@@ -5,11 +5,12 @@
 
 #include <stdio.h>
 
-mha_status mha_add_setup(mha_add_stage *add, mha_context *context, mha_tiling tiling)
+mha_status mha_add_setup(mha_add_stage *add, mha_context *context, mha_tiling tiling,
+                         mha_type to_type)
 {
     add->lanes = tiling == MHA_TILING_CPU ? 16 : 1;
     char options[32];
-    snprintf(options, sizeof options, "-DLANES=%zu", add->lanes);
+    snprintf(options, sizeof options, "-DLANES=%zu -DTO_TYPE=%d", add->lanes, (int)to_type);
     return mha_context_kernel(context, &add->rows, "add", options, "add_rows");
 }
 

@@ -27,13 +27,6 @@ static mha_status check_layer(const mha_block *block, const char *who, int step)
                             "%s: MHA_LAYER_MERGED_OUTPUT is set, and a block's attention ends with "
                             "its output projection",
                             who);
-    const mha_attention_desc *a = &desc->attention;
-    if (a->type != MHA_FLOAT32 || a->output_type != MHA_FLOAT32 ||
-        mha_layer_key_type(block->steps[step].layer) != MHA_FLOAT32)
-        return mha_log_fail(log, MHA_UNSUPPORTED,
-                            "%s: a block's rows are float32 in this version; an mha_layer takes "
-                            "the other types",
-                            who);
     if (desc->query_width != width || desc->output_width != width)
         return mha_log_fail(log, MHA_INVALID_ARGUMENT,
                             "%s: query_width is %zu and output_width %zu, both must be the block's "
@@ -60,16 +53,58 @@ static mha_status take_length(const mha_block *block, const char *who, const cha
     return MHA_OK;
 }
 
+/* A type that is 0 is the block's, another is refused; between input and output all is float32. */
+static mha_status take_type(const mha_block *block, const char *who, const char *name,
+                            mha_type *type)
+{
+    if (*type && *type != block->type)
+        return mha_log_fail(&block->context->log, MHA_INVALID_ARGUMENT,
+                            "%s: %s is %d, it must be 0 or the type of the block's rows, %d", who,
+                            name, (int)*type, (int)block->type);
+    *type = MHA_FLOAT32;
+    return MHA_OK;
+}
+
+/* The types of the block's rows, which its self attention says. */
+static mha_status resolve_types(mha_block *block, const char *who, const mha_attention_desc *desc)
+{
+    const mha_log *log = &block->context->log;
+    block->type = desc->type ? desc->type : MHA_FLOAT32;
+    block->output_type = desc->output_type ? desc->output_type : block->type;
+    const mha_status status = mha_shape_check_type(log, who, "attention.type", block->type);
+    return status ? status
+                  : mha_shape_check_type(log, who, "attention.output_type", block->output_type);
+}
+
+/* Types of an attention whose queries, and new keys if there are any, are the block's rows. */
+static mha_status take_attention_types(const mha_block *block, const char *who,
+                                       mha_attention_desc *a)
+{
+    mha_type *const others[] = { &a->key_value_type, &a->bias_type };
+    for (int i = 0; i < 2; i++)
+        if (!*others[i])
+            *others[i] = block->type;
+    const mha_status status = take_type(block, who, "attention.type", &a->type);
+    return status ? status : take_type(block, who, "attention.new_type", &a->new_type);
+}
+
 static mha_status make_self(mha_block *block, const mha_block_desc *desc, const char *caller)
 {
     char text[MHA_BLOCK_WHO];
     const char *who = mha_block_say(text, caller, MHA_BLOCK_SELF);
     mha_layer_desc layer = *desc->self;
     mha_attention_desc *a = &layer.attention;
+    const bool appends = a->uses & MHA_USES_APPEND;
     mha_status status =
-        a->uses & MHA_USES_APPEND
-            ? take_length(block, who, "attention.new_len", &a->new_len, a->query_len)
-            : take_length(block, who, "attention.key_len", &a->key_len, a->query_len);
+        appends ? take_length(block, who, "attention.new_len", &a->new_len, a->query_len)
+                : take_length(block, who, "attention.key_len", &a->key_len, a->query_len);
+    if (!status)
+        status = resolve_types(block, who, a);
+    if (!status)
+        status = take_attention_types(block, who, a);
+    if (!status && !appends)
+        status = take_type(block, who, "attention.key_value_type", &a->key_value_type);
+    a->output_type = MHA_FLOAT32;
     if (!status)
         status = mha_layer_make(&block->steps[MHA_BLOCK_SELF].layer, block->context, &layer, who);
     if (status)
@@ -93,6 +128,10 @@ static mha_status make_cross(mha_block *block, const mha_block_desc *desc, const
     mha_status status = take_length(block, who, "attention.batch", &a->batch, block->batch);
     if (!status)
         status = take_length(block, who, "attention.query_len", &a->query_len, block->len);
+    if (!status)
+        status = take_attention_types(block, who, a);
+    if (!status)
+        status = take_type(block, who, "attention.output_type", &a->output_type);
     if (!layer.query_width)
         layer.query_width = block->width;
     if (!status)
@@ -106,16 +145,15 @@ static mha_status make_ffn(mha_block *block, const mha_block_desc *desc, const c
     char text[MHA_BLOCK_WHO];
     const char *who = mha_block_say(text, caller, step);
     mha_ffn_desc ffn = *desc->ffn;
-    if (ffn.type > MHA_FLOAT32 || ffn.output_type > MHA_FLOAT32)
-        return mha_log_fail(&block->context->log, MHA_UNSUPPORTED,
-                            "%s: a block's rows are float32 in this version; an mha_ffn takes the "
-                            "other types",
-                            who);
     mha_status status = take_length(block, who, "rows", &ffn.rows, block->batch * block->len);
     if (!status)
         status = take_length(block, who, "width", &ffn.width, block->width);
     if (!status)
         status = take_length(block, who, "output_width", &ffn.output_width, block->width);
+    if (!status)
+        status = take_type(block, who, "type", &ffn.type);
+    if (!status)
+        status = take_type(block, who, "output_type", &ffn.output_type);
     return status ? status : mha_ffn_make(&block->steps[step].ffn, block->context, &ffn, who);
 }
 
@@ -154,9 +192,15 @@ static mha_status resolve_norm(mha_block *block, const mha_block_desc *desc, con
     if ((int)desc->norm_place < MHA_NORM_AFTER || desc->norm_place > MHA_NORM_BEFORE)
         return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s_place is no mha_norm_place: %d", who,
                             (int)desc->norm_place);
-    if (norm.type > MHA_FLOAT32 || norm.output_type > MHA_FLOAT32 || norm.weight_type > MHA_FLOAT32)
-        return mha_log_fail(log, MHA_UNSUPPORTED, "%s: its types are float32 in this version", who);
-    mha_status status = take_length(block, who, "rows", &norm.rows, block->batch * block->len);
+    block->norm_type = norm.weight_type ? norm.weight_type : MHA_FLOAT32;
+    norm.weight_type = MHA_FLOAT32;
+    mha_status status = mha_shape_check_type(log, who, "weight_type", block->norm_type);
+    if (!status)
+        status = take_type(block, who, "type", &norm.type);
+    if (!status)
+        status = take_type(block, who, "output_type", &norm.output_type);
+    if (!status)
+        status = take_length(block, who, "rows", &norm.rows, block->batch * block->len);
     if (!status)
         status = take_length(block, who, "width", &norm.width, block->width);
     if (!status)
@@ -164,6 +208,8 @@ static mha_status resolve_norm(mha_block *block, const mha_block_desc *desc, con
     block->norm_first = desc->norm_place == MHA_NORM_BEFORE;
     block->joined_desc = block->first_desc;
     block->joined_desc.uses |= MHA_NORM_RESIDUAL | (block->norm_first ? MHA_NORM_SUM : 0);
+    block->last_desc = block->joined_desc;
+    block->last_desc.output_type = block->output_type;
     return status;
 }
 
@@ -202,6 +248,24 @@ static void lay_out(mha_block *block)
     block->stream_region = mha_layout_add(&block->needs.region_bytes, rows_bytes);
 }
 
+static mha_status set_up_stages(mha_block *block, mha_context *context)
+{
+    mha_status status = MHA_OK;
+    if (block->type != MHA_FLOAT32)
+        status = mha_convert_setup(&block->enter, context, block->type, MHA_FLOAT32);
+    if (!status && block->norm_first)
+        status = mha_norm_setup(&block->first, context, &block->first_desc);
+    if (!status)
+        status = mha_norm_setup(&block->joined, context, &block->joined_desc);
+    if (!status && !block->norm_first)
+        status = mha_norm_setup(&block->last, context, &block->last_desc);
+    if (!status && block->norm_first)
+        status = mha_add_setup(&block->add, context, block->first_desc.tiling, block->output_type);
+    if (!status)
+        status = mha_heads_setup(&block->copy, context, block->norm_type, MHA_FLOAT32);
+    return status;
+}
+
 mha_status mha_block_setup(mha_block *block, mha_context *context, const mha_block_desc *desc,
                            const char *who)
 {
@@ -211,14 +275,8 @@ mha_status mha_block_setup(mha_block *block, mha_context *context, const mha_blo
         status = resolve_norm(block, desc, who);
     if (!status)
         status = make_norm_weights(block);
-    if (!status && block->norm_first)
-        status = mha_norm_setup(&block->first, context, &block->first_desc);
     if (!status)
-        status = mha_norm_setup(&block->joined, context, &block->joined_desc);
-    if (!status && block->norm_first)
-        status = mha_add_setup(&block->add, context, block->first_desc.tiling);
-    if (!status)
-        status = mha_heads_setup(&block->copy, context, MHA_FLOAT32, MHA_FLOAT32);
+        status = set_up_stages(block, context);
     if (status)
         return mha_context_note(context, status);
     lay_out(block);
@@ -233,8 +291,10 @@ void mha_block_release(mha_block *block)
         if (block->steps[i].norm)
             clReleaseMemObject(block->steps[i].norm);
     }
+    mha_convert_release(&block->enter);
     mha_norm_release(&block->first);
     mha_norm_release(&block->joined);
+    mha_norm_release(&block->last);
     mha_add_release(&block->add);
     mha_kernel_release(&block->copy);
     *block = (mha_block){ 0 };
@@ -261,6 +321,8 @@ size_t mha_block_explain(const mha_block *block, char *text, size_t capacity)
         out.length += step->layer ? mha_layer_explain(step->layer, at, out.capacity - used)
                                   : mha_ffn_explain(step->ffn, at, out.capacity - used);
     }
+    if (block->type != MHA_FLOAT32)
+        mha_text_add(&out, "rows: float32 from kernel convert_rows on, as are all sums\n");
     mha_text_add(&out, "norms: kernel norm_rows, %s\n",
                  block->norm_first ? "before each step, with the sum of the step before; kernel "
                                      "add_rows at the end"

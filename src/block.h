@@ -4,6 +4,7 @@
 #define MHA_BLOCK_H
 
 #include "add.h"
+#include "convert.h"
 #include "ffn.h"
 #include "layer.h"
 #include "norm.h"
@@ -27,12 +28,16 @@ typedef struct mha_block_step {
 
 typedef struct mha_block {
     mha_context *context;
-    size_t batch, len, width; /* rows are tokens: batch * len of them at most */
+    size_t batch, len, width;   /* rows are tokens: batch * len of them at most */
+    mha_type type, output_type; /* of input and output; all between them is float32 */
+    mha_type norm_type;         /* of the caller's weights of norms, which are kept in float32 */
     bool norm_first;
     mha_block_step steps[MHA_BLOCK_STEPS];
-    /* The norm of the input alone, and the one that adds a branch to the stream first. */
-    mha_norm_desc first_desc, joined_desc;
-    mha_norm_stage first, joined;
+    mha_convert_stage enter; /* the input to the stream, where it is of a half type */
+    /* The norm of the input alone, and the one that adds a branch to the stream first; at the end,
+     * to the output: a norm, or the sum alone. */
+    mha_norm_desc first_desc, joined_desc, last_desc;
+    mha_norm_stage first, joined, last;
     mha_add_stage add;
     mha_kernel copy;
     bool loaded;

@@ -8,6 +8,7 @@ typedef struct forward {
     mha_view input, output;           /* rows of the caller */
     mha_view memory;                  /* [batch][1][key_len][key_width] */
     mha_view branch, stream;          /* rows in the workspace */
+    const mha_view *entry;            /* the input in float32: itself, or the stream */
     mha_bound bound[MHA_BLOCK_STEPS]; /* of the attentions */
 } forward;
 
@@ -60,18 +61,19 @@ static mha_status bind_rows(const mha_block *block, const mha_run *run, const ch
                             const mha_block_args *args, forward *f)
 {
     const size_t shape[4] = { 1, 1, f->rows, block->width };
-    mha_status status =
-        mha_bind_tensor(run, &f->input, who, "input", args->input, shape, sizeof(float), MHA_READS);
+    mha_status status = mha_bind_tensor(run, &f->input, who, "input", args->input, shape,
+                                        mha_bind_type_bytes(block->type), MHA_READS);
     if (!status)
-        status = mha_bind_tensor(run, &f->output, who, "output", args->output, shape, sizeof(float),
-                                 MHA_WRITES);
+        status = mha_bind_tensor(run, &f->output, who, "output", args->output, shape,
+                                 mha_bind_type_bytes(block->output_type), MHA_WRITES);
     if (status || !args->memory)
         return status;
-    const mha_layer_desc *cross = &block->steps[MHA_BLOCK_CROSS].layer->desc;
+    const mha_layer *layer = block->steps[MHA_BLOCK_CROSS].layer;
+    const mha_layer_desc *cross = &layer->desc;
     return mha_bind_tensor(
         run, &f->memory, who, "memory", args->memory,
         (size_t[]){ block->batch, 1, f->bound[MHA_BLOCK_CROSS].key_len, cross->key_width },
-        sizeof(float), MHA_READS);
+        mha_bind_type_bytes(mha_layer_key_type(layer)), MHA_READS);
 }
 
 /* All that the call reads and writes, of both attentions. */
@@ -129,7 +131,10 @@ static mha_status run_norm(const mha_block *block, mha_run *run, const forward *
                            const mha_view *input, const mha_view *residual, const mha_view *output,
                            const mha_view *sum)
 {
-    const mha_norm_desc *desc = residual ? &block->joined_desc : &block->first_desc;
+    const bool ends = output == &f->output;
+    const mha_norm_desc *desc = ends       ? &block->last_desc
+                                : residual ? &block->joined_desc
+                                           : &block->first_desc;
     const cl_mem weights = block->steps[step].norm;
     const mha_view none = { 0 };
     const mha_norm_rows rows = {
@@ -142,7 +147,10 @@ static mha_status run_norm(const mha_block *block, mha_run *run, const forward *
         .output = *output,
         .sum = sum ? *sum : none,
     };
-    return mha_norm_launch(residual ? &block->joined : &block->first, run, desc, &rows);
+    return mha_norm_launch(ends       ? &block->last
+                           : residual ? &block->joined
+                                      : &block->first,
+                           run, desc, &rows);
 }
 
 /* The step after this one, MHA_BLOCK_STEPS behind the last. */
@@ -156,7 +164,7 @@ static int next_step(const mha_block *block, int step)
 
 static mha_status forward_norms_after(mha_block *block, mha_run *run, forward *f, size_t region)
 {
-    const mha_view *rows = &f->input;
+    const mha_view *rows = f->entry;
     mha_status status = MHA_OK;
     for (int i = next_step(block, -1); !status && i < MHA_BLOCK_STEPS; i = next_step(block, i)) {
         const bool is_last = next_step(block, i) == MHA_BLOCK_STEPS;
@@ -173,7 +181,7 @@ static mha_status forward_norms_after(mha_block *block, mha_run *run, forward *f
 /* A branch takes its normed rows from where it puts its own: what it reads is read by then. */
 static mha_status forward_norms_before(mha_block *block, mha_run *run, forward *f, size_t region)
 {
-    const mha_view *rows = &f->input;
+    const mha_view *rows = f->entry;
     int i = next_step(block, -1);
     mha_status status = run_norm(block, run, f, i, rows, NULL, &f->branch, NULL);
     while (!status) {
@@ -190,6 +198,14 @@ static mha_status forward_norms_before(mha_block *block, mha_run *run, forward *
     return mha_add_launch(&block->add, run, f->rows, block->width, rows, &f->branch, &f->output);
 }
 
+/* The input into the stream. */
+static mha_status enter(const mha_block *block, mha_run *run, const forward *f)
+{
+    const mha_operand from = mha_projection_rows(&f->input, f->rows, block->width);
+    const mha_operand to = mha_projection_rows(&f->stream, f->rows, block->width);
+    return mha_convert_launch(&block->enter, run, 1, f->rows, block->width, &from, &to);
+}
+
 static mha_status run_forward(mha_block *block, mha_run *run, forward *f)
 {
     size_t region = 0;
@@ -197,8 +213,10 @@ static mha_status run_forward(mha_block *block, mha_run *run, forward *f)
     const size_t shape[4] = { 1, 1, f->rows, block->width };
     f->branch = mha_bind_packed(run->workspace, region + block->branch_region, shape);
     f->stream = mha_bind_packed(run->workspace, region + block->stream_region, shape);
-    if (!f->rows)
-        return MHA_OK;
+    f->entry = block->type == MHA_FLOAT32 ? &f->input : &f->stream;
+    mha_status status = f->rows && f->entry == &f->stream ? enter(block, run, f) : MHA_OK;
+    if (status || !f->rows)
+        return status;
     return block->norm_first ? forward_norms_before(block, run, f, region)
                              : forward_norms_after(block, run, f, region);
 }

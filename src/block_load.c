@@ -35,7 +35,8 @@ static mha_status bind_norm(const mha_block *block, const mha_run *run, const ch
             status = mha_bind_tensor(
                 run, &views[i], who, list[i].name,
                 &(mha_tensor){ list[i].tensor->buffer, list[i].tensor->offset, { 0 } },
-                (size_t[]){ 1, 1, 1, block->width }, sizeof(float), MHA_READS);
+                (size_t[]){ 1, 1, 1, block->width }, mha_bind_type_bytes(block->norm_type),
+                MHA_READS);
     }
     return status;
 }

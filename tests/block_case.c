@@ -1,6 +1,8 @@
 /* An encoder or decoder layer: its weights on the host and on the device, and one call. */
 #include "block_case.h"
 
+#include "stored.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,6 +14,28 @@ static void *allocate(size_t count, size_t size)
     void *memory = calloc(count + 1, size);
     cr_assert(memory, "no memory for %zu elements", count);
     return memory;
+}
+
+static mha_type memory_type(const mha_decoder_desc *desc)
+{
+    const mha_type type = desc->cross_attention.attention.key_value_type;
+    return type ? type : desc->self_attention.attention.type;
+}
+
+static mha_type output_type(const mha_decoder_desc *desc)
+{
+    const mha_attention_desc *a = &desc->self_attention.attention;
+    return a->output_type ? a->output_type : a->type;
+}
+
+/* An input of floats as elements of a type that holds them. */
+static device_tensor place_input(device *d, const size_t shape[4], const size_t *strides,
+                                 mha_type type, const float *data)
+{
+    void *stored = stored_pack(type, data, shape[0] * shape[2] * shape[3]);
+    const device_tensor tensor = device_input(d, shape, strides, stored_bytes(type), stored);
+    free(stored);
+    return tensor;
 }
 
 static void fill_layer(block_data *data, int which, const mha_layer_desc *given, size_t key_width,
@@ -31,6 +55,7 @@ static void fill_layer(block_data *data, int which, const mha_layer_desc *given,
         memcpy(data->shapes[which][i], shape, sizeof shape);
         data->layers[which][i] = allocate(rows * columns, sizeof(float));
         fill_uniform(data->layers[which][i], rows * columns, seed + (uint64_t)i, -most, most);
+        stored_round(given->weight_type, data->layers[which][i], rows * columns);
     }
 }
 
@@ -86,9 +111,11 @@ block_data *block_data_new(const block_case *given)
     for (int i = 0; i < 4; i++) {
         data->norms[i] = allocate(2 * data->width, sizeof(float));
         fill_uniform(data->norms[i], 2 * data->width, seed + 40 + (uint64_t)i, 0.5f, 1.5f);
+        stored_round(desc->norm.weight_type, data->norms[i], 2 * data->width);
     }
     data->input = allocate(data->rows * data->width, sizeof(float));
     fill_floats(data->input, data->rows * data->width, seed + 50, FILL_NORMAL);
+    stored_round(a->type, data->input, data->rows * data->width);
     data->want = allocate(data->rows * data->width, sizeof(double));
     if (!given->is_encoder) {
         const mha_layer_desc *cross = &desc->cross_attention;
@@ -98,6 +125,7 @@ block_data *block_data_new(const block_case *given)
         const size_t count = a->batch * data->memory_len * data->memory_width;
         data->memory = allocate(count, sizeof(float));
         fill_floats(data->memory, count, seed + 51, FILL_NORMAL);
+        stored_round(memory_type(desc), data->memory, count);
     }
     ask_reference(data);
     return data;
@@ -119,10 +147,13 @@ void block_data_free(block_data *data)
 
 static mha_layer_weights place_layer(device *d, const block_data *data, int which)
 {
+    const mha_decoder_desc *desc = &data->given.desc;
+    const mha_type type =
+        which ? desc->cross_attention.weight_type : desc->self_attention.weight_type;
     mha_tensor placed[BLOCK_MATRICES];
     for (int i = 0; i < BLOCK_MATRICES; i++) {
         const device_tensor tensor =
-            device_input(d, data->shapes[which][i], NULL, sizeof(float), data->layers[which][i]);
+            place_input(d, data->shapes[which][i], NULL, type, data->layers[which][i]);
         placed[i] = device_arg(&tensor);
     }
     return (mha_layer_weights){ placed[0], placed[1], placed[2], placed[3],
@@ -132,16 +163,16 @@ static mha_layer_weights place_layer(device *d, const block_data *data, int whic
 static mha_norm_weights place_norm(device *d, const block_data *data, int which)
 {
     const unsigned uses = data->given.desc.norm.uses;
+    const mha_type type = data->given.desc.norm.weight_type;
     const size_t shape[4] = { 1, 1, 1, data->width };
     mha_norm_weights weights = { 0 };
     if (uses & MHA_NORM_WEIGHT) {
-        const device_tensor tensor =
-            device_input(d, shape, NULL, sizeof(float), data->norms[which]);
+        const device_tensor tensor = place_input(d, shape, NULL, type, data->norms[which]);
         weights.weight = device_arg(&tensor);
     }
     if (uses & MHA_NORM_BIAS) {
         const device_tensor tensor =
-            device_input(d, shape, NULL, sizeof(float), data->norms[which] + data->width);
+            place_input(d, shape, NULL, type, data->norms[which] + data->width);
         weights.bias = device_arg(&tensor);
     }
     return weights;
@@ -235,13 +266,16 @@ void block_case_check(device *d, const block_case *given, compare_worst *worst)
     const size_t shape[4] = { 1, 1, rows, width }, strides[4] = { 0, 0, width + 3, 1 };
     const bool gaps = given->gaps && rows > 1;
     char name[160];
-    snprintf(name, sizeof name, "seed %llu: %s of %zu rows of %zu, network %d, norm %d %d uses %x",
+    snprintf(name, sizeof name,
+             "seed %llu: %s of %zu rows of %zu, network %d, norm %d %d uses %x types %d,%d",
              (unsigned long long)given->seed, given->is_encoder ? "encoder" : "decoder", rows,
              width, (int)given->desc.feed_forward_place, (int)given->desc.norm_place,
-             (int)given->desc.norm.kind, given->desc.norm.uses);
-    const device_tensor from =
-        device_input(d, shape, gaps ? strides : NULL, sizeof(float), data->input);
-    const device_tensor to = device_output(d, shape, gaps ? strides : NULL, sizeof(float));
+             (int)given->desc.norm.kind, given->desc.norm.uses,
+             (int)given->desc.self_attention.attention.type, (int)output_type(&given->desc));
+    const mha_type type = output_type(&given->desc);
+    const device_tensor from = place_input(d, shape, gaps ? strides : NULL,
+                                           given->desc.self_attention.attention.type, data->input);
+    const device_tensor to = device_output(d, shape, gaps ? strides : NULL, stored_bytes(type));
     mha_decoder_args args = { .len = given->len,
                               .input = device_arg(&from),
                               .output = device_arg(&to) };
@@ -249,17 +283,24 @@ void block_case_check(device *d, const block_case *given, compare_worst *worst)
         const size_t memory_shape[4] = { given->desc.self_attention.attention.batch, 1,
                                          data->memory_len, data->memory_width };
         const device_tensor memory =
-            device_input(d, memory_shape, NULL, sizeof(float), data->memory);
+            place_input(d, memory_shape, NULL, memory_type(&given->desc), data->memory);
         args.memory = device_arg(&memory);
         run_decoder(d, name, data, &args);
     } else {
         run_encoder(d, name, data, &args);
     }
     float *got = allocate(rows * width, sizeof *got);
-    device_read(d, &to, got);
+    void *stored = allocate(rows * width, stored_bytes(type));
+    device_read(d, &to, stored);
+    stored_unpack(type, got, stored, rows * width);
     device_expect_guards(d, name);
-    compare_all(name, "output", got, data->want, rows * width, block_limit(data), worst);
+    const double limit = block_limit(data);
+    for (size_t i = 0; i < rows * width; i++)
+        if (!compare_one(name, "output", i, got[i], data->want[i],
+                         limit + stored_limit(type, fabs(data->want[i]) + limit), worst))
+            break;
     free(got);
+    free(stored);
     device_forget(d);
     block_data_free(data);
 }

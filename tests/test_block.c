@@ -68,6 +68,43 @@ Test(block, cross)
     device_close(&d);
 }
 
+/* Half types of input, output, memory and weights, each its own, with norms before and behind; by
+ * CLBlast, too. */
+Test(block, half_types)
+{
+    static const struct {
+        mha_type type, output_type, memory_type, weight_type, norm_type;
+    } mixes[] = {
+        { MHA_FLOAT16, MHA_TYPE_DEFAULT, MHA_TYPE_DEFAULT, MHA_FLOAT16, MHA_FLOAT16 },
+        { MHA_BFLOAT16, MHA_TYPE_DEFAULT, MHA_FLOAT32, MHA_BFLOAT16, MHA_TYPE_DEFAULT },
+        { MHA_FLOAT16, MHA_FLOAT32, MHA_BFLOAT16, MHA_TYPE_DEFAULT, MHA_BFLOAT16 },
+        { MHA_TYPE_DEFAULT, MHA_BFLOAT16, MHA_FLOAT16, MHA_FLOAT16, MHA_FLOAT16 },
+    };
+    device d;
+    compare_worst worst = { 0 };
+    size_t cases = 0;
+    device_open(&d);
+    for (uint64_t n = 0; n < 4 * 2 * 3 * 2; n++) {
+        block_case c = pick(9500 + n);
+        mha_layer_desc *own = &c.desc.self_attention, *cross = &c.desc.cross_attention;
+        own->attention.type = mixes[n % 4].type;
+        own->attention.output_type = mixes[n % 4].output_type;
+        cross->attention.key_value_type = mixes[n % 4].memory_type;
+        own->weight_type = cross->weight_type = c.desc.feed_forward.weight_type =
+            mixes[n % 4].weight_type;
+        c.desc.norm.weight_type = mixes[n % 4].norm_type;
+        c.desc.norm_place = (mha_norm_place)(n / 4 % 2);
+        c.desc.feed_forward_place = (mha_ffn_place)(n / 8 % 3);
+        c.is_encoder = n / 24;
+        if (n % 5 == 0)
+            own->projection = cross->projection = MHA_GEMM_CLBLAST;
+        block_case_check(&d, &c, &worst);
+        cases++;
+    }
+    compare_log("blocks of half types", cases, &worst);
+    device_close(&d);
+}
+
 /* As a user's program does it: the default choices of who multiplies. */
 Test(block, defaults)
 {

@@ -51,8 +51,9 @@ typedef struct deed {
 static mha_status create_blocks(trial *t)
 {
     const mha_decoder_desc *decoder = &t->w.decoder_desc;
-    const mha_encoder_desc encoder = { .self_attention = decoder->self_attention,
-                                       .feed_forward = decoder->feed_forward };
+    mha_encoder_desc encoder = { .self_attention = decoder->self_attention,
+                                 .feed_forward = decoder->feed_forward };
+    encoder.self_attention.attention.type = MHA_FLOAT16;
     const mha_status status = mha_encoder_create(&t->made_encoder, t->context, &encoder);
     return status ? status : mha_decoder_create(&t->made_decoder, t->context, decoder);
 }

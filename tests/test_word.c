@@ -264,6 +264,7 @@ Test(word, canonical)
         { "encoder-b2h5q4e100f400", "encoder-b2h5q4e100f400" },
         { "encoder-b2h5q4e100f400Fg", "encoder-b2h5q4e100f400" },
         { "encoder-b2h5q4e100f400Frs30QNGTBl4e", "encoder-b2h5q4e100f400l4s30BTGFrNQe" },
+        { "encoder-b2h5q4e100f400twbf16tf16B", "encoder-b2h5q4e100f400Btf16twbf16" },
         { "encoder-b2h5q4e100f400Bg1", "encoder-b2h5q4e100f400g1B" },
         { "gemm-m5n6k7twbf16tf16", "gemm-m5n6k7tf16twbf16" },
         { "layer-b2h5q4k6e100twf16tbf16B", "layer-b2h5q4k6e100Btbf16twf16" },
@@ -336,7 +337,6 @@ Test(word, refusals)
         { "b2h5q4k6d20nn", 13, "already at character 12" },
         { "layer-b2h5q4k6e100n", 19, "for attentions only" },
         { "layer-b2h5q4k6e100tkf16", 19, "for attentions only" },
-        { "encoder-b2h5q4e100f400tf16", 23, "for attentions and layers only" },
         { "b2h5q4k6d20s1.5", 14, "no option" },
         { "b2h5q4k6d20+", 13, "needs a number" },
         { "b2h5q4k6d20+0", 13, "at least 1" },
@@ -387,7 +387,7 @@ Test(word, refusals)
         { "gemm-m5n6k7T", 12, "for layers and encoder layers only" },
         { "gemm-m5n6k7tkf16", 12, "for attentions only" },
         { "gemm-m5n6k7tf16tbf16", 16, "already at character 12" },
-        { "b2h5q4k6d20twf16", 12, "for layers only" },
+        { "b2h5q4k6d20twf16", 12, "for layers and encoder layers only" },
         { "gemm-m5n6k7m", 12, "for attentions and layers only" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

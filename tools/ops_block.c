@@ -6,9 +6,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static mha_tensor weight(check *self, const char *name)
+/* One of the weights that share a desc's weight_type. */
+static mha_tensor weight(check *self, const char *name, mha_type *type)
 {
-    return check_input(self, check_need(self, name));
+    const case_tensor *const tensor = check_need(self, name);
+    if (!tensor || check_stopped(self))
+        return (mha_tensor){ 0 };
+    const mha_type own = check_type(self, tensor->type);
+    if (*type && *type != own)
+        check_skip(self, "the interface takes one type for the weights of a step");
+    *type = own;
+    return check_input(self, tensor);
 }
 
 /* The rows of an attention's tokens, and its heads; the block says the rest. */
@@ -31,6 +39,7 @@ static void describe(check *self, attend *call, const case_tensor *rows, const c
     call->desc.key_len = keys->shape[1];
     call->desc.head_dim = call->desc.value_dim = rows->shape[2] / (size_t)heads;
     call->desc.type = check_type(self, rows->type);
+    call->desc.key_value_type = check_type(self, keys->type);
 }
 
 static mha_layer_desc describe_layer(const check *self, const attend *call, size_t width)
@@ -46,17 +55,17 @@ static mha_layer_desc describe_layer(const check *self, const attend *call, size
 }
 
 /* One in_proj of rows [q; k; v]. */
-static mha_layer_weights bind_layer(check *self, const char *prefix, size_t width)
+static mha_layer_weights bind_layer(check *self, const char *prefix, size_t width, mha_type *type)
 {
     char in[64], in_bias[64], out[64], out_bias[64];
     snprintf(in, sizeof in, "%s_in_proj_weight", prefix);
     snprintf(in_bias, sizeof in_bias, "%s_in_proj_bias", prefix);
     snprintf(out, sizeof out, "%s_out_proj_weight", prefix);
     snprintf(out_bias, sizeof out_bias, "%s_out_proj_bias", prefix);
-    mha_layer_weights weights = { .query = weight(self, in),
-                                  .output = weight(self, out),
-                                  .bias_query = weight(self, in_bias),
-                                  .bias_output = weight(self, out_bias) };
+    mha_layer_weights weights = { .query = weight(self, in, type),
+                                  .output = weight(self, out, type),
+                                  .bias_query = weight(self, in_bias, type),
+                                  .bias_output = weight(self, out_bias, type) };
     weights.key = weights.value = weights.query;
     weights.key.offset += width * width;
     weights.value.offset += 2 * width * width;
@@ -82,12 +91,12 @@ static mha_ffn_desc describe_ffn(check *self)
     return desc;
 }
 
-static mha_ffn_weights bind_ffn(check *self)
+static mha_ffn_weights bind_ffn(check *self, mha_type *type)
 {
-    return (mha_ffn_weights){ .hidden = weight(self, "linear1_weight"),
-                              .bias_hidden = weight(self, "linear1_bias"),
-                              .output = weight(self, "linear2_weight"),
-                              .bias_output = weight(self, "linear2_bias") };
+    return (mha_ffn_weights){ .hidden = weight(self, "linear1_weight", type),
+                              .bias_hidden = weight(self, "linear1_bias", type),
+                              .output = weight(self, "linear2_weight", type),
+                              .bias_output = weight(self, "linear2_bias", type) };
 }
 
 static mha_norm_desc describe_norm(check *self)
@@ -97,17 +106,23 @@ static mha_norm_desc describe_norm(check *self)
                             .tiling = self->setup->tiling };
 }
 
-static mha_norm_weights bind_norm(check *self, int number)
+static mha_norm_weights bind_norm(check *self, int number, mha_type *type)
 {
     char name[32], bias[32];
     snprintf(name, sizeof name, "norm%d_weight", number);
     snprintf(bias, sizeof bias, "norm%d_bias", number);
-    return (mha_norm_weights){ .weight = weight(self, name), .bias = weight(self, bias) };
+    return (mha_norm_weights){ .weight = weight(self, name, type),
+                               .bias = weight(self, bias, type) };
 }
 
 static mha_norm_place place_of_norms(check *self)
 {
     return case_flag(self->file, "norm_first", false) ? MHA_NORM_BEFORE : MHA_NORM_AFTER;
+}
+
+static mha_type rows_type(check *self)
+{
+    return check_type(self, check_output_type(self, "Y", CASE_FLOAT32));
 }
 
 static mha_tensor give_rows(check *self, const case_tensor *input)
@@ -134,14 +149,17 @@ void ops_torch_encoder(check *self)
     attend_see_mask(self, &call, case_input(self->file, "src_mask"), false);
     attend_see_keys(self, &call, case_input(self->file, "src_key_padding_mask"), false);
     const size_t width = x ? x->shape[2] : 0;
-    const mha_encoder_desc desc = { .self_attention = describe_layer(self, &call, width),
-                                    .feed_forward = describe_ffn(self),
-                                    .norm = describe_norm(self),
-                                    .norm_place = place_of_norms(self) };
-    const mha_encoder_weights weights = { .self_attention = bind_layer(self, "self_attn", width),
-                                          .feed_forward = bind_ffn(self),
-                                          .norm_self_attention = bind_norm(self, 1),
-                                          .norm_feed_forward = bind_norm(self, 2) };
+    mha_encoder_desc desc = { .self_attention = describe_layer(self, &call, width),
+                              .feed_forward = describe_ffn(self),
+                              .norm = describe_norm(self),
+                              .norm_place = place_of_norms(self) };
+    desc.self_attention.attention.output_type = rows_type(self);
+    const mha_encoder_weights weights = {
+        .self_attention = bind_layer(self, "self_attn", width, &desc.self_attention.weight_type),
+        .feed_forward = bind_ffn(self, &desc.feed_forward.weight_type),
+        .norm_self_attention = bind_norm(self, 1, &desc.norm.weight_type),
+        .norm_feed_forward = bind_norm(self, 2, &desc.norm.weight_type)
+    };
     const mha_encoder_args args = { .input = check_input(self, x),
                                     .output = give_rows(self, x),
                                     .self_attention = options_of(&call) };
@@ -172,18 +190,21 @@ void ops_torch_decoder(check *self)
     attend_see_keys(self, &own, case_input(self->file, "tgt_key_padding_mask"), false);
     attend_see_keys(self, &cross, case_input(self->file, "memory_key_padding_mask"), false);
     const size_t width = x ? x->shape[2] : 0;
-    const mha_decoder_desc desc = { .self_attention = describe_layer(self, &own, width),
-                                    .cross_attention = describe_layer(self, &cross, width),
-                                    .feed_forward = describe_ffn(self),
-                                    .norm = describe_norm(self),
-                                    .norm_place = place_of_norms(self) };
-    const mha_decoder_weights weights = { .self_attention = bind_layer(self, "self_attn", width),
-                                          .cross_attention =
-                                              bind_layer(self, "multihead_attn", width),
-                                          .feed_forward = bind_ffn(self),
-                                          .norm_self_attention = bind_norm(self, 1),
-                                          .norm_cross_attention = bind_norm(self, 2),
-                                          .norm_feed_forward = bind_norm(self, 3) };
+    mha_decoder_desc desc = { .self_attention = describe_layer(self, &own, width),
+                              .cross_attention = describe_layer(self, &cross, width),
+                              .feed_forward = describe_ffn(self),
+                              .norm = describe_norm(self),
+                              .norm_place = place_of_norms(self) };
+    desc.self_attention.attention.output_type = rows_type(self);
+    const mha_decoder_weights weights = {
+        .self_attention = bind_layer(self, "self_attn", width, &desc.self_attention.weight_type),
+        .cross_attention =
+            bind_layer(self, "multihead_attn", width, &desc.cross_attention.weight_type),
+        .feed_forward = bind_ffn(self, &desc.feed_forward.weight_type),
+        .norm_self_attention = bind_norm(self, 1, &desc.norm.weight_type),
+        .norm_cross_attention = bind_norm(self, 2, &desc.norm.weight_type),
+        .norm_feed_forward = bind_norm(self, 3, &desc.norm.weight_type)
+    };
     const mha_decoder_args args = { .input = check_input(self, x),
                                     .output = give_rows(self, x),
                                     .memory = check_input(self, memory),

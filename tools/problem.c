@@ -76,6 +76,7 @@ mha_status problem_open(problem_ready **out, mha_context *context, const problem
     self->gemm_desc.by = options->gemm;
     self->ffn = subject->ffn;
     self->ffn.projection = options->projection;
+    self->ffn.weight_type = self->norm.weight_type = subject->desc.weight_type;
     self->ffn.tiling = self->norm.tiling = options->tiling;
     self->norm.kind = subject->is_rms ? MHA_NORM_RMS : MHA_NORM_LAYER;
     self->norm.uses = MHA_NORM_WEIGHT | (subject->is_rms ? 0 : MHA_NORM_BIAS);

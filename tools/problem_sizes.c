@@ -170,20 +170,21 @@ static void size_block(problem_ready *self)
 {
     const size_t width = self->desc.query_width, between = self->ffn.hidden_width;
     const unsigned flags = self->ffn.flags;
+    const mha_type type = self->ffn.weight_type;
     const size_t vectors = self->norm.uses & MHA_NORM_BIAS ? 2 : 1;
     self->ffn.width = width;
-    use_floats(self, PROBLEM_FFN_HIDDEN, width, between, 1, 1);
+    use_type(self, PROBLEM_FFN_HIDDEN, type, width, between, 1, 1);
     if (flags & MHA_FFN_GATE)
-        use_floats(self, PROBLEM_FFN_GATE, width, between, 1, 1);
-    use_floats(self, PROBLEM_FFN_OUTPUT, between, width, 1, 1);
+        use_type(self, PROBLEM_FFN_GATE, type, width, between, 1, 1);
+    use_type(self, PROBLEM_FFN_OUTPUT, type, between, width, 1, 1);
     if (flags & MHA_FFN_BIAS_HIDDEN)
-        use_floats(self, PROBLEM_FFN_BIAS_HIDDEN, between, 1, 1, 1);
+        use_type(self, PROBLEM_FFN_BIAS_HIDDEN, type, between, 1, 1, 1);
     if (flags & MHA_FFN_BIAS_GATE)
-        use_floats(self, PROBLEM_FFN_BIAS_GATE, between, 1, 1, 1);
+        use_type(self, PROBLEM_FFN_BIAS_GATE, type, between, 1, 1, 1);
     if (flags & MHA_FFN_BIAS_OUTPUT)
-        use_floats(self, PROBLEM_FFN_BIAS_OUTPUT, width, 1, 1, 1);
-    use_floats(self, PROBLEM_NORM_ATTENTION, vectors, width, 1, 1);
-    use_floats(self, PROBLEM_NORM_FFN, vectors, width, 1, 1);
+        use_type(self, PROBLEM_FFN_BIAS_OUTPUT, type, width, 1, 1, 1);
+    use_type(self, PROBLEM_NORM_ATTENTION, type, vectors, width, 1, 1);
+    use_type(self, PROBLEM_NORM_FFN, type, vectors, width, 1, 1);
 }
 
 static void size_layer(problem_ready *self)

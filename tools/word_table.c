@@ -3,7 +3,9 @@
 
 #define ATTENTION(member) .field = offsetof(problem, desc.attention.member)
 #define TYPE(member, letters_type) .kind = PART_TYPE, ATTENTION(member), .type = (letters_type)
-#define WEIGHT_TYPE(letters_type) .kind = PART_TYPE, LAYER(weight_type), .type = (letters_type)
+#define WEIGHT_TYPE(letters_type)                                                           \
+    IN_LAYER | IN_ENCODER, .kind = PART_TYPE, .field = offsetof(problem, desc.weight_type), \
+                           .type = (letters_type)
 #define GEMM_TYPE(member, letters_type) .kind = PART_TYPE, GEMM(member), .type = (letters_type)
 #define GEMM(member) .place = IN_GEMM, .field = offsetof(problem, gemm.member)
 #define LAYER(member) .place = IN_LAYER, .field = offsetof(problem, desc.member)
@@ -70,8 +72,8 @@ const word_part word_parts[] = {
     { "p", "probs", USES(MHA_USES_PROBS) },
     { "e", "lse", USES(MHA_USES_LSE) },
     { "n", "merged heads", IN_ATTENTION, .kind = PART_FLAG, .field = offsetof(problem, is_merged) },
-    { "tf16", "the type", IN_ATTENTION | IN_LAYER, TYPE(type, MHA_FLOAT16) },
-    { "tbf16", "the type", IN_ATTENTION | IN_LAYER, TYPE(type, MHA_BFLOAT16) },
+    { "tf16", "the type", IN_MOST, TYPE(type, MHA_FLOAT16) },
+    { "tbf16", "the type", IN_MOST, TYPE(type, MHA_BFLOAT16) },
     { "tkf16", "the type of keys", IN_ATTENTION, TYPE(key_value_type, MHA_FLOAT16) },
     { "tkbf16", "the type of keys", IN_ATTENTION, TYPE(key_value_type, MHA_BFLOAT16) },
     { "tkf32", "the type of keys", IN_ATTENTION, TYPE(key_value_type, MHA_FLOAT32) },
