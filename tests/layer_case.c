@@ -324,7 +324,7 @@ void layer_load(device *d, mha_layer *layer, const layer_data *data)
     clReleaseEvent(done);
     device_expect_guards(d, data->name);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        const float nan = NAN;
+        const uint16_t nan = 0xffff; /* of each type, float32 too */
         size_t size = 0;
         if (!all[i]->buffer)
             continue;
