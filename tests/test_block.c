@@ -1,5 +1,6 @@
 /* Encoder and decoder layers against the reference. How they refuse is in test_errors_block.c. */
 #include "block_case.h"
+#include "stored.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -123,7 +124,7 @@ Test(block, defaults)
 }
 
 /* A decoder with a cache: a prompt, then tokens one at a time, give the rows that the reference
- * gives for the whole sequence. */
+ * gives for the whole sequence. Where the rows are float16, so is the cache. */
 Test(block, generation)
 {
     enum {
@@ -136,17 +137,22 @@ Test(block, generation)
     compare_worst worst = { 0 };
     float some[MOST], got[MOST];
     device_open(&d);
-    for (int place = 0; place < 2; place++) {
+    for (int n = 0; n < 4; n++) {
+        const mha_type type = n / 2 ? MHA_FLOAT16 : MHA_FLOAT32;
+        const size_t bytes = stored_bytes(type);
         block_case c = pick(11);
         mha_attention_desc *own = &c.desc.self_attention.attention;
         own->batch = 2;
+        own->type = type;
         own->query_len = LEN;
         own->uses = MHA_USES_CAUSAL;
         own->diagonal = MHA_TOP_LEFT;
         c.len = 0;
-        c.desc.norm_place = (mha_norm_place)place;
+        c.desc.norm_place = (mha_norm_place)(n % 2);
         block_data *data = block_data_new(&c);
         const size_t width = data->width;
+        /* Keys and values of a few units, and rows, rounded to 11 bits. */
+        const double limit = block_limit(data) + (n / 2 ? 0.02 + stored_limit(type, 8) : 0);
         own->uses |= MHA_USES_APPEND;
         own->diagonal = MHA_AFTER_PAST;
         own->query_len = PROMPT;
@@ -158,19 +164,22 @@ Test(block, generation)
                      "%s", d.sentence);
         const size_t kv_heads = own->kv_heads ? own->kv_heads : own->heads;
         const size_t cache[4] = { 2, kv_heads, ROOM, own->head_dim };
-        const device_tensor key = device_output(&d, cache, NULL, sizeof(float));
-        const device_tensor value = device_output(&d, cache, NULL, sizeof(float));
-        const device_tensor memory =
-            device_input(&d, (size_t[]){ 2, 1, data->memory_len, data->memory_width }, NULL,
-                         sizeof(float), data->memory);
+        const device_tensor key = device_output(&d, cache, NULL, bytes);
+        const device_tensor value = device_output(&d, cache, NULL, bytes);
+        const size_t memory_count = 2 * data->memory_len * data->memory_width;
+        void *stored = stored_pack(type, data->memory, memory_count);
+        const device_tensor memory = device_input(
+            &d, (size_t[]){ 2, 1, data->memory_len, data->memory_width }, NULL, bytes, stored);
+        free(stored);
         for (size_t first = 0, len = PROMPT; first < LEN; first += len, len = 1) {
             const int32_t positions[2] = { (int32_t)first, (int32_t)first };
             for (size_t b = 0; b < 2; b++)
                 memcpy(some + b * len * width, data->input + (b * LEN + first) * width,
                        len * width * sizeof *some);
             const size_t shape[4] = { 1, 1, 2 * len, width };
-            const device_tensor from = device_input(&d, shape, NULL, sizeof(float), some);
-            const device_tensor to = device_output(&d, shape, NULL, sizeof(float));
+            stored = stored_pack(type, some, 2 * len * width);
+            const device_tensor from = device_input(&d, shape, NULL, bytes, stored);
+            const device_tensor to = device_output(&d, shape, NULL, bytes);
             const mha_decoder_args args = {
                 .len = len,
                 .input = device_arg(&from),
@@ -182,12 +191,14 @@ Test(block, generation)
             };
             const mha_call call = device_call(&d, mha_decoder_workspace(decoder));
             cr_assert_eq(mha_decoder_enqueue(decoder, &args, &call), MHA_OK, "%s", d.sentence);
-            device_read(&d, &to, got);
+            device_read(&d, &to, stored);
+            stored_unpack(type, got, stored, 2 * len * width);
+            free(stored);
             device_expect_guards(&d, "generation");
             for (size_t b = 0; b < 2; b++)
                 compare_all("generation", "output", got + b * len * width,
-                            data->want + (b * LEN + first) * width, len * width, block_limit(data),
-                            &worst);
+                            data->want + (b * LEN + first) * width, len * width, limit,
+                            n / 2 ? NULL : &worst);
         }
         mha_decoder_destroy(&decoder);
         device_forget(&d);

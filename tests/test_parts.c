@@ -3,8 +3,10 @@
 #include "attention_place.h"
 #include "gemm_case.h"
 #include "softmax_case.h"
+#include "stored.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +56,51 @@ Test(parts, gemm_of_half_types)
             check_gemm(&d, &c, &worst);
         }
     compare_log("gemm of half types", 3 * SEEDS, &worst);
+    device_close(&d);
+}
+
+/* What no float16 holds is an infinity, as a single rounding makes it; a NaN stays one, and in its
+ * row. */
+Test(parts, gemm_beyond_float16)
+{
+    enum {
+        M = 3,
+        N = 35,
+        K = 2
+    };
+    static const float a[M * K] = { 300, 300, -300, -300, NAN, 1 };
+    float b[K * N], got[M * N];
+    device d;
+    device_open(&d);
+    for (size_t i = 0; i < K * N; i++)
+        b[i] = 200;
+    void *halves_a = stored_pack(MHA_FLOAT16, a, M * K),
+         *halves_b = stored_pack(MHA_FLOAT16, b, K * N);
+    uint16_t halves_c[M * N];
+    for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++) {
+        const mha_gemm_desc desc = {
+            .m = M, .n = N, .k = K, .by = (mha_gemm_by)by, .type = MHA_FLOAT16
+        };
+        const device_tensor ta = device_input(&d, (size_t[]){ 1, 1, M, K }, NULL, 2, halves_a);
+        const device_tensor tb = device_input(&d, (size_t[]){ 1, 1, K, N }, NULL, 2, halves_b);
+        const device_tensor tc = device_output(&d, (size_t[]){ 1, 1, M, N }, NULL, 2);
+        const mha_gemm_args args = { .a = { .buffer = device_buffer(&ta), .offset = ta.offset },
+                                     .b = { .buffer = device_buffer(&tb), .offset = tb.offset },
+                                     .c = { .buffer = device_buffer(&tc), .offset = tc.offset } };
+        mha_gemm *gemm = NULL;
+        cr_assert_eq(mha_gemm_create(&gemm, d.context, &desc), MHA_OK, "%s", d.sentence);
+        const mha_call call = device_call(&d, mha_gemm_workspace(gemm));
+        cr_assert_eq(mha_gemm_enqueue(gemm, &args, &call), MHA_OK, "%s", d.sentence);
+        device_read(&d, &tc, halves_c);
+        stored_unpack(MHA_FLOAT16, got, halves_c, M * N);
+        for (size_t i = 0; i < M * N; i++)
+            cr_expect(i / N == 2 ? isnan(got[i]) : got[i] == (i / N ? -INFINITY : INFINITY),
+                      "by %d: c[%zu] is %g", by, i, (double)got[i]);
+        mha_gemm_destroy(&gemm);
+        device_forget(&d);
+    }
+    free(halves_a);
+    free(halves_b);
     device_close(&d);
 }
 
