@@ -87,14 +87,23 @@ def list_rows():
         for batch, length in ((1, 128), (1, 512), (8, 128), (8, 512)):
             must = {(1, 512): 1.10, (8, 512): 1.3}.get((batch, length), 1.05)
             add("layer", f"layer-b{batch}h{heads}q{length}k{length}e{width}BT", (TORCH, must))
+    sizes = [(batch, length) for batch in (1, 16) for length in (32, 128)]
+    for batch, length in sizes:
+        add("encoder layer", f"encoder-b{batch}h12q{length}e384f1536BT", (TORCH, 1.1, 1.4))
+    for batch, length in sizes:
+        add("model", f"model-b{batch}q{length}", (TORCH, 1.1, 1.4), (RUNTIME, 1.1, 1.4))
     return rows
 
 
 def flops(word):
-    """Floating-point operations of a plain attention, 4 b h q k d, or of a product."""
+    """Floating-point operations of a plain attention, 4 b h q k d, of a product, or of an encoder
+    layer, whose heads are as wide as its rows."""
     if found := re.match(r"gemm-m(\d+)n(\d+)k(\d+)", word):
         m, n, k = map(int, found.groups())
         return 2.0 * m * n * k
+    if found := re.match(r"encoder-b(\d+)h\d+q(\d+)e(\d+)f(\d+)", word):
+        batch, tokens, width, between = map(int, found.groups())
+        return 4.0 * batch * tokens * width * (2 * width + between + tokens)
     batch, heads, queries, keys, dim = map(
         int, re.match(r"b(\d+)h(\d+)q(\d+)k(\d+)d(\d+)", word).groups())
     return 4.0 * batch * heads * queries * keys * dim
@@ -108,9 +117,9 @@ def count_flops(word):
 class Peers:
     """The process that tools/peers.py is."""
 
-    def __init__(self, cpus):
+    def __init__(self, model, cpus):
         self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tools" / "peers.py"), *map(str, cpus)],
+            [sys.executable, str(ROOT / "tools" / "peers.py"), model, *map(str, cpus)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, what, **request):
@@ -281,14 +290,39 @@ def judge(row, times, peak):
         "other_ms": round(other[0], 5), "ratio": round(ratio, 3), "must": row.must, "aim": row.aim,
         "at_most": row.at_most, "met": row.is_met(round(ratio, 3)),
         "short": round(max(0.0, row.shortfall(ratio)), 3),
-        "ours_gflops": None if row.room == "layer" else round(
-            count_flops(row.word) / ours[0] / 1e6, 1),
+        "ours_gflops": round(count_flops(row.word) / ours[0] / 1e6, 1)
+        if COUNTED.match(row.word) else None,
+        "ours_sentences": round(int(found[1]) / ours[0] * 1e3, 1)
+        if (found := MODEL.match(row.word)) else None,
         "noise": round(max(noises), 3),
         "turns": len(times.turns[row.room, row.word, OURS]),
     }
 
 
-PLAIN = re.compile(r"b\d+h\d+q\d+k\d+d\d+(tkf16|c)?$|gemm-")  # words that count_flops knows
+PLAIN = re.compile(r"b\d+h\d+q\d+k\d+d\d+(tkf16|c)?$|gemm-|encoder-")  # what count_flops knows
+COUNTED = re.compile(r"b\d|gemm-|encoder-")  # and what it knows but for a mask
+MODEL = re.compile(r"model-b(\d+)")
+
+
+SENTENCES = ["The cat sat on the sill.", "A kitten rests by the window, and does not mind.",
+             "Interest rates rose.", "Zwei Kätzchen."]
+MOST_DIFFERENCE = 1e-5  # between vectors of length 1, where they differ most
+
+
+def compare_vectors(args, device, peers):
+    """What is timed is the same thing: the example's vectors of some sentences, tokens and all, are
+    those of transformers. Returns how far they are apart."""
+    program = pathlib.Path(args.bench).parents[1] / "examples/sentence-embedding/sentence-embedding"
+    done = subprocess.run([program, "--format", "json", *device, args.model], text=True,
+                          input="\n".join(SENTENCES) + "\n", capture_output=True, check=False)
+    if done.returncode:
+        sys.exit(f"compare: {done.stderr.strip() or 'sentence-embedding failed'}")
+    theirs = peers.ask("embed", sentences=SENTENCES)["vectors"]
+    apart = max(abs(x - y) for ours, other in zip(json.loads(done.stdout), theirs, strict=True)
+                for x, y in zip(ours, other, strict=True))
+    if not apart < MOST_DIFFERENCE:
+        sys.exit(f"compare: libmha's vectors of sentences are {apart:.1e} from those of PyTorch")
+    return apart
 
 
 def list_invalid(times, peak):
@@ -372,8 +406,8 @@ def format_ms(ms):
 
 
 def table(result, baseline):
-    head = ["problem", "libmha ms", "GFLOP/s", "beside", "its ms", "ratio", "must", "aim", "",
-            "noise"]
+    head = ["problem", "libmha ms", "GFLOP/s", "sentences/s", "beside", "its ms", "ratio", "must",
+            "aim", "", "noise"]
     before = {row["row"]: row for row in baseline["rows"]} if baseline else {}
     if baseline:
         head.append("change")
@@ -384,6 +418,7 @@ def table(result, baseline):
             lines.append([room])
         line = ["  " + row["word"], format_ms(row["ours_ms"]),
                 "-" if row["ours_gflops"] is None else f"{row['ours_gflops']:.1f}",
+                f"{row['ours_sentences']:.1f}" if row["ours_sentences"] else "",
                 ("best: " if row["beside"] == BEST else "") + row["other"],
                 format_ms(row["other_ms"]), f"{row['ratio']:.2f}",
                 f"{'<=' if row['at_most'] else '>='} {row['must']:.2f}",
@@ -396,7 +431,7 @@ def table(result, baseline):
             line.append(f"{100 * (row['ratio'] / old['ratio'] - 1):+.0f}%" if old else "new")
         lines.append(line)
     widths = [max(len(line[i]) for line in lines if i < len(line) > 1) for i in range(len(head))]
-    left = (0, 3, 8)
+    left = (0, 4, 9)
     return "\n".join("  ".join(
         cell.ljust(widths[i]) if i in left else cell.rjust(widths[i])
         for i, cell in enumerate(line)).rstrip() for line in lines)
@@ -434,7 +469,9 @@ problem of libmha's own it is GFLOP/s by GFLOP/s in `head dim`, the other's time
 cache`, and our time by the other's in `length`, `mask` and `bias`, where `must` says `<=`. In
 `share of peak` it is libmha's GFLOP/s by the device's best: of small kernels that only multiply and
 add, measured around each of these problems in each round, the fastest. Who is faster than that
-makes the run invalid. CLBlast is as it comes, called by mha-bench --gemm clblast. A time is that of
+makes the run invalid. A `model` is from tokens to vectors: the tool first sees to it that those of
+some sentences are the same; PyTorch has it by transformers and by its own encoder layers, the faster
+of which counts. CLBlast is as it comes, called by mha-bench --gemm clblast. A time is that of
 the fastest single call: enqueue and finish, or a call from Python. GFLOP/s counts 4 b h q k d, half
 of it where causal. The mask of `m0.5` lets half of the pairs be seen. `must` is what a ratio must
 be, `aim` what it shall become. `noise` is how far the middle turn was above the fastest, of the
@@ -494,6 +531,8 @@ def read_arguments():
     parser.add_argument("--only", metavar="PATTERN", default="",
                         help="rows in whose name this regular expression is found, as --list shows")
     parser.add_argument("--list", action="store_true", help="print the names of the rows and end")
+    parser.add_argument("--model", metavar="DIR", default="",
+                        help="the BERT of the rows of models (as fetch-model fetches it)")
     parser.add_argument("--rounds", type=int, metavar="N", help="so many rounds (10)")
     parser.add_argument("--seconds", type=float, metavar="S",
                         help="of a party's turn, about (0.3); at least 3 calls")
@@ -539,13 +578,16 @@ def main():
     os.sched_setaffinity(0, cpus)
     for name in ("POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"):  # of PoCL 3 and of later ones
         os.environ[name] = str(args.threads)
-    bench = Bench(args.bench, ["--device", args.device] if args.device else [])
-    peers = Peers(cpus)
+    device = ["--device", args.device] if args.device else []
+    bench = Bench(args.bench, [*device, *(["--model", args.model] if args.model else [])])
+    peers = Peers(args.model, cpus)
     cpu, kind = cpu_facts()
     result = {"cpu": cpu, "cpu_kind": kind, "threads": args.threads,
               "date": datetime.date.today().isoformat(), "commit": library_commit(),
               "versions": peers.ask("versions")}
     result["loads"] = []
+    if any(MODEL.match(row.word) for row in rows):
+        result["vectors_differ"] = compare_vectors(args, device, peers)
     times = Times()
     if args.add and os.path.exists(args.out):
         take_earlier(args.out, result, times, bench)
