@@ -1,7 +1,7 @@
 /* Activation functions of feed-forward layers, element by element: also for the end of a product.
  *
- * Before it is included ACTIVATE_REAL must be defined, the float or vector of floats that it is for.
- * Build option ACTIVATION: an mha_activation_kind.
+ * Before it is included these must be defined: ACTIVATE_REAL, the float or vector of floats that it
+ * is for, and ACTIVATE_EXP, the exponential of such. Build option ACTIVATION: an mha_activation_kind.
  *
  * Far from 0 a function tends to 0 or to x, and so does what is computed: where 0 times infinity
  * would be a NaN, x or the result is kept from getting there. A NaN stays one. */
@@ -22,7 +22,7 @@ static ACTIVATE_REAL activate_tail(ACTIVATE_REAL a)
     p = p * t + 0.121707898f;
     p = p * t + 0.119511903f;
     p = p * t + 6.0422131e-6f;
-    return p * exp(-0.5f * a * a);
+    return p * ACTIVATE_EXP(-0.5f * a * a);
 }
 #endif
 
@@ -37,11 +37,11 @@ static ACTIVATE_REAL activate(ACTIVATE_REAL x, float alpha)
     /* x / 2 (1 + tanh(u)) = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3): no exponential
      * is divided by another. */
     x = select(x, (ACTIVATE_REAL)(-15.0f), x < -15.0f);
-    return x / (1.0f + exp(-1.59576912f * (x + 0.044715f * x * x * x)));
+    return x / (1.0f + ACTIVATE_EXP(-1.59576912f * (x + 0.044715f * x * x * x)));
 #elif ACTIVATION == 4
     /* x sigmoid(alpha x) */
     const ACTIVATE_REAL z = alpha * x;
-    return select(x / (1.0f + exp(-z)), (ACTIVATE_REAL)(0.0f), z < -100.0f);
+    return select(x / (1.0f + ACTIVATE_EXP(-z)), (ACTIVATE_REAL)(0.0f), z < -100.0f);
 #else
     return x;
 #endif

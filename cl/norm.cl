@@ -9,8 +9,9 @@
  * residual and sum, TO_TYPE of to, WEIGHT_TYPE of weight and both biases, see types.h; GROUP
  * work-items a row, see group.h; LANES, see lanes.h.
  *
- * Work-group r: row r; a group goes on with r + number of groups. A work-item reads each element for
- * the last time before it writes there: to and sum may each be from or residual.
+ * Work-group i: the rows that are its share of all, neighbours, as a product before has left them in
+ * a core's cache. A work-item reads each element for the last time before it writes there: to and sum
+ * may each be from or residual.
  *
  * from, residual, to, sum [rows][width], a stride between rows in elements
  * from_bias, weight, bias [width]
@@ -75,7 +76,9 @@ void norm_rows(__global const STORED(FROM_TYPE) *from, ulong from_offset, ulong 
     __local float pool[GROUP];
     const int item = (int)get_local_id(0);
 
-    for (ulong r = get_group_id(0); r < rows; r += get_num_groups(0)) {
+    const ulong i = get_group_id(0), groups = get_num_groups(0);
+    const ulong behind = (i + 1) * rows / groups;
+    for (ulong r = i * rows / groups; r < behind; r++) {
         norm_row row;
         row.from = from + from_offset + r * from_row;
         row.residual = residual + residual_offset + r * residual_row;

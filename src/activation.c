@@ -8,6 +8,13 @@
 #include <math.h>
 #include <stdio.h>
 
+enum {
+    CPU_LANES = 16,
+    /* A group of one work-item goes over many rows: see norm.c. */
+    CPU_GROUPS_A_UNIT = 16,
+    LEAST_PIECE = 256 /* elements that are worth a group; a multiple of two vectors */
+};
+
 static mha_status check_options(const mha_log *log, const char *who,
                                 const mha_activation_desc *desc)
 {
@@ -55,7 +62,7 @@ mha_status mha_activation_resolve(const mha_context *context, const char *who,
 mha_status mha_activation_setup(mha_activation_stage *activation, mha_context *context,
                                 const mha_activation_desc *desc)
 {
-    activation->lanes = desc->tiling == MHA_TILING_CPU ? 16 : 1;
+    activation->lanes = desc->tiling == MHA_TILING_CPU ? CPU_LANES : 1;
     char options[128];
     snprintf(options, sizeof options, "-DACTIVATION=%d -DFROM_TYPE=%d -DTO_TYPE=%d -DLANES=%zu",
              (int)desc->kind, (int)desc->type, (int)desc->output_type, activation->lanes);
@@ -67,11 +74,35 @@ void mha_activation_release(mha_activation_stage *activation)
     mha_kernel_release(&activation->rows);
 }
 
+static size_t at_most(size_t value, size_t most)
+{
+    return value < most ? value : most;
+}
+
+/* Groups along the rows, where there are so many parts of a row. */
+static size_t groups_for(const mha_run *run, size_t parts)
+{
+    const size_t groups = run->context->device.compute_units * CPU_GROUPS_A_UNIT / parts;
+    return groups ? groups : 1;
+}
+
+/* The elements of a row that a work-item goes along alone: all, unless there are few rows. */
+static size_t choose_piece(const mha_run *run, size_t lanes, size_t rows, size_t width)
+{
+    const size_t parts = mha_grid_divide_up(groups_for(run, 1), rows);
+    const size_t pair = 2 * lanes;
+    const size_t piece = mha_grid_divide_up(mha_grid_divide_up(width, parts), pair) * pair;
+    return piece < LEAST_PIECE ? LEAST_PIECE : piece;
+}
+
 mha_status mha_activation_launch(const mha_activation_stage *activation, mha_run *run,
                                  const mha_activation_desc *desc, const mha_activation_rows *rows)
 {
     if (!rows->rows)
         return MHA_OK;
+    const bool alone = activation->lanes > 1;
+    const size_t piece = alone ? choose_piece(run, activation->lanes, rows->rows, desc->width) : 1;
+    const size_t parts = mha_grid_divide_up(desc->width, piece);
     const mha_arg args[] = {
         MHA_ARG_MEM(rows->input.buffer),
         MHA_ARG_SIZE(rows->input.offset),
@@ -85,9 +116,11 @@ mha_status mha_activation_launch(const mha_activation_stage *activation, mha_run
         MHA_ARG_FLOAT(desc->alpha),
         MHA_ARG_SIZE(rows->rows),
         MHA_ARG_INT(desc->width),
+        MHA_ARG_INT(piece),
     };
-    const mha_grid grid = mha_grid_rows(mha_grid_divide_up(desc->width, activation->lanes),
-                                        rows->rows, activation->rows.free_group);
+    const mha_grid grid =
+        alone ? mha_grid_parts(parts, 1, at_most(rows->rows, groups_for(run, parts)))
+              : mha_grid_rows(desc->width, rows->rows, activation->rows.free_group);
     return mha_run_launch(run, "activation", &activation->rows, args, sizeof args / sizeof args[0],
                           &grid);
 }

@@ -6,7 +6,7 @@
 
 typedef struct mha_activation_stage {
     mha_kernel rows;
-    size_t lanes; /* elements a work-item */
+    size_t lanes; /* elements that are computed at once; 1: by work-items side by side */
 } mha_activation_stage;
 
 typedef struct mha_activation_rows {

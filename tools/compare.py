@@ -470,10 +470,10 @@ cache`, and our time by the other's in `length`, `mask` and `bias`, where `must`
 `share of peak` it is libmha's GFLOP/s by the device's best: of small kernels that only multiply and
 add, measured around each of these problems in each round, the fastest. Who is faster than that
 makes the run invalid. A `model` is from tokens to vectors: the tool first sees to it that those of
-some sentences are the same; PyTorch has it by transformers and by its own encoder layers, the faster
-of which counts. CLBlast is as it comes, called by mha-bench --gemm clblast. A time is that of
-the fastest single call: enqueue and finish, or a call from Python. GFLOP/s counts 4 b h q k d, half
-of it where causal. The mask of `m0.5` lets half of the pairs be seen. `must` is what a ratio must
+some sentences are the same; PyTorch has it by transformers and by its own encoder layers, the
+faster of which counts. CLBlast is as it comes, called by mha-bench --gemm clblast. A time is that
+of the fastest single call: enqueue and finish, or a call from Python. GFLOP/s counts 4 b h q k d,
+half of it where causal, and of an encoder layer its products too. The mask of `m0.5` lets half of the pairs be seen. `must` is what a ratio must
 be, `aim` what it shall become. `noise` is how far the middle turn was above the fastest, of the
 noisier party: where it is large, other programs kept the cores busy, a verdict bears a question
 mark, and the ratio may be far off; on such a machine go on with `--add` when it is quiet."""
