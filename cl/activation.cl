@@ -11,26 +11,14 @@
 #include "lanes.h"
 
 #if LANES > 1
-/* e^x, relative error 2e-7 + 1e-7 |x|; 0 below 2^-126, infinity above 2^127.5. A driver's exp takes
- * twice as long. The polynomial is that of power.h. */
-static lanes activation_exp(lanes x)
-{
-    x *= 1.4426950408889634f;
-    const lanes magic = (lanes)(12582912.0f); /* 1.5 * 2^23 rounds to an integer when added */
-    const lanes shifted = x + magic;
-    const lanes f = x - (shifted - magic);
-    lanes p = f * 1.3276476e-3f + 9.6755410e-3f;
-    p = p * f + 5.5507131e-2f;
-    p = p * f + 2.4022120e-1f;
-    p = p * f + 6.9314694e-1f;
-    p = p * f + 1.0000001f;
-    const lanes power = as_float16((as_int16(shifted) << 23) + (int16)(0x3f800000));
-    const lanes y = select(p * power, (lanes)(INFINITY), x > 127.5f);
-    return select(y, (lanes)(0.0f), x < -126.0f);
-}
-#define ACTIVATE_EXP(x) activation_exp(x)
+typedef lanes floats;
+typedef int16 ints;
+#define as_floats as_float16
+#define as_ints as_int16
+#include "power.h"
+#define ACTIVATE_EXP exponential
 #else
-#define ACTIVATE_EXP(x) exp(x)
+#define ACTIVATE_EXP exp
 #endif
 #define ACTIVATE_REAL lanes
 #include "activate.h"

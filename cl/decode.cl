@@ -14,6 +14,7 @@
  * parts [batch][kv_heads][number of parts][ROWS][VALUE_DIM + 2]: a row's output, not yet divided by
  * its sum, its maximum and its sum */
 #include "attend.h"
+#include "vectors.h"
 #include "power.h"
 
 #define QUERY_PITCH ((HEAD_DIM + 7) / 8 * 8)

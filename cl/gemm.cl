@@ -2,6 +2,7 @@
 #include "tile.h"
 
 #define ACTIVATE_REAL float
+#define ACTIVATE_EXP exp
 #include "activate.h"
 
 /* c = activate(alpha a b + beta c + bias), for each batch. Strides say rows and columns of a [m][k]

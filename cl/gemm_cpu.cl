@@ -19,7 +19,9 @@
 #include "vectors.h"
 
 #if ACTIVATION
+#include "power.h"
 #define ACTIVATE_REAL floats
+#define ACTIVATE_EXP exponential
 #include "activate.h"
 #endif
 
