@@ -295,23 +295,23 @@ typedef enum mha_diagonal {
 
 /* A path that is asked for and cannot do what the desc says is MHA_UNSUPPORTED, with the reason. */
 typedef enum mha_path {
-    /* Decode for few queries and at least 64 keys on a CPU, else streaming; composed where probs or
-     * scores are returned or there are no keys. */
+    /* Decode for few queries and at least 64 keys, else streaming; composed where probs or scores
+     * are returned or there are no keys. */
     MHA_PATH_DEFAULT = 0,
     MHA_PATH_COMPOSED = 1, /* scores, softmax, probs value: stores the scores; on every device */
     MHA_PATH_STREAMING =
         2,              /* one pass over the keys with a running maximum and sum (FlashAttention,
                          * 2022): never stores the scores, reads any strides in place */
-    MHA_PATH_DECODE = 3 /* the same with the keys split over work-items and merged, for few queries
+    MHA_PATH_DECODE = 3 /* the same with the keys split over work-groups and merged, for few queries
                          * and many keys; query heads that share a key head go over it together */
 } mha_path;
 
-/* How the library's own kernels lay out their work: attend on the streaming path, the two products
- * on the composed one, the rows of a norm or activation. */
+/* How the library's own kernels lay out their work: the streaming and decode paths, the two
+ * products on the composed one, the rows of a norm or activation. */
 typedef enum mha_tiling {
     MHA_TILING_DEFAULT = 0, /* by the kind of device */
     MHA_TILING_CPU = 1,     /* a work-item by itself, its vector lanes the queries, or elements of
-                             * a row */
+                             * a row, a key or a value */
     MHA_TILING_GPU = 2      /* a work-group together, through local memory where that is needed */
 } mha_tiling;
 
@@ -352,8 +352,8 @@ typedef enum mha_rotary_pairs {
  *
  * A prompt and the tokens after it are calls on one cache: the prompt with as many queries as new
  * keys, MHA_USES_CAUSAL and MHA_AFTER_PAST; each token with query_len and new_len 1, and the next
- * position. One attention does both: on a CPU it holds the decode path for the tokens beside the
- * streaming one. In one queue the calls need no waits between them; each has a host array of
+ * position. One attention does both: it holds the decode path for the tokens beside the streaming
+ * one. In one queue the calls need no waits between them; each has a host array of
  * positions of its own, or positions in device memory.
  *
  * A ring (MHA_USES_RING) keeps the newest key_len keys for ever longer sequences: position p lies

@@ -1,5 +1,7 @@
-/* The decode path, and the host of cl/decode.cl: few queries, whose keys are split over work-items
- * and merged. */
+/* The decode path: few queries, whose keys are split over work-groups and merged, by the kernels
+ * that suit the device. */
+#include "decode.h"
+
 #include "attend.h"
 #include "grid.h"
 #include "log.h"
@@ -10,6 +12,7 @@
 
 typedef struct decode {
     mha_attention_desc desc;
+    const mha_decode_kind *kind;
     size_t rows;  /* query rows of a key head */
     size_t parts; /* of the keys, at the most; 1: nothing to merge */
     mha_kernel part, merge;
@@ -17,9 +20,6 @@ typedef struct decode {
 } decode;
 
 enum {
-    BLOCK = 128, /* keys between two looks at the maximum: with their values they stay in L2 */
-    LEAST_SHARE = 128,  /* keys that are worth a part of their own */
-    ITEMS_PER_UNIT = 4, /* work-items that keep a compute unit busy while others end */
     MOST_ROWS = 64,
     FEW_KEYS = 64 /* by measurement on PoCL: below, the streaming path has less to set up */
 };
@@ -31,27 +31,40 @@ static size_t rows_of(const mha_attention_desc *desc)
                                                             : group * desc->query_len;
 }
 
-static size_t tile_of(size_t rows)
+static bool fits(const mha_context *context, const mha_attention_desc *desc,
+                 const mha_decode_kind *kind)
 {
-    return rows < 3 ? rows : 4;
+    return kind->group <= context->device.max_work_group_size &&
+           kind->local_bytes(desc, rows_of(desc)) <= context->device.local_memory_bytes;
 }
 
-static size_t local_bytes(const mha_attention_desc *desc)
+/* The kernels that a desc gets: as asked, else by the kind of device. A CPU whose local memory is
+ * too small for its own can run the others. */
+static const mha_decode_kind *kind_of(const mha_context *context, const mha_attention_desc *desc)
 {
-    const size_t tile = tile_of(rows_of(desc));
-    const size_t rows = mha_grid_divide_up(rows_of(desc), tile) * tile;
-    return (rows * ((desc->head_dim + 7) / 8 * 8 + desc->value_dim) + tile * BLOCK) *
-           sizeof(cl_float);
+    if (desc->tiling != MHA_TILING_DEFAULT)
+        return desc->tiling == MHA_TILING_CPU ? &mha_decode_cpu : &mha_decode_gpu;
+    return context->device.type & CL_DEVICE_TYPE_CPU && fits(context, desc, &mha_decode_cpu)
+               ? &mha_decode_cpu
+               : &mha_decode_gpu;
+}
+
+/* Work-groups for each part of the keys. */
+static size_t count_tiles(const mha_decode_kind *kind, const mha_attention_desc *desc)
+{
+    return kind->splits_rows ? mha_grid_divide_up(rows_of(desc), kind->tile(desc, rows_of(desc)))
+                             : 1;
 }
 
 /* As many as keep the device busy, of no fewer keys than are worth it. */
 static size_t count_parts(const mha_context *context, const mha_attention_desc *desc,
                           size_t key_len)
 {
-    const size_t matrices = desc->batch * desc->kv_heads;
-    const size_t items = ITEMS_PER_UNIT * (size_t)context->device.compute_units;
-    const size_t wanted = matrices ? mha_grid_divide_up(items, matrices) : 1;
-    const size_t most = key_len / LEAST_SHARE;
+    const mha_decode_kind *kind = kind_of(context, desc);
+    const size_t groups = desc->batch * desc->kv_heads * count_tiles(kind, desc);
+    const size_t busy = kind->groups_per_unit * (size_t)context->device.compute_units;
+    const size_t wanted = groups ? mha_grid_divide_up(busy, groups) : 1;
+    const size_t most = key_len / kind->least_share;
     const size_t parts = wanted < most ? wanted : most;
     return parts ? parts : 1;
 }
@@ -74,9 +87,13 @@ static bool can(const mha_context *context, const mha_attention_desc *desc, mha_
                      desc->query_len, desc->heads / desc->kv_heads, MOST_ROWS);
         return false;
     }
-    if (local_bytes(desc) > context->device.local_memory_bytes) {
-        mha_text_add(why_not, "it needs %zu bytes of local memory, and %s gives %llu",
-                     local_bytes(desc), context->device.name,
+    const mha_decode_kind *kind = kind_of(context, desc);
+    if (!fits(context, desc, kind)) {
+        mha_text_add(why_not,
+                     "it needs work-groups of %zu and %zu bytes of local memory, and %s gives %u "
+                     "and %llu",
+                     kind->group, kind->local_bytes(desc, rows_of(desc)), context->device.name,
+                     (unsigned)context->device.max_work_group_size,
                      (unsigned long long)context->device.local_memory_bytes);
         return false;
     }
@@ -85,14 +102,7 @@ static bool can(const mha_context *context, const mha_attention_desc *desc, mha_
 
 static bool suits(const mha_context *context, const mha_attention_desc *desc, mha_text *why_not)
 {
-    if (desc->tiling != MHA_TILING_DEFAULT) {
-        mha_text_add(why_not, "a tiling of the streaming path was asked for");
-        return false;
-    }
-    if (!(context->device.type & CL_DEVICE_TYPE_CPU)) {
-        mha_text_add(why_not, "its work-items are laid out for CPUs");
-        return false;
-    }
+    (void)context;
     if (desc->key_len < FEW_KEYS) {
         mha_text_add(why_not, "%zu keys are fewer than %d, so nothing is won by splitting them",
                      desc->key_len, FEW_KEYS);
@@ -100,8 +110,8 @@ static bool suits(const mha_context *context, const mha_attention_desc *desc, mh
     }
     if (rows_of(desc) > MHA_PATH_FEW_ROWS) {
         mha_text_add(why_not,
-                     "%zu queries of the heads of one key head are more than %d, so the "
-                     "streaming path has its lanes full",
+                     "%zu queries of the heads of one key head are more than %d, enough to fill "
+                     "the streaming path's tiles",
                      rows_of(desc), MHA_PATH_FEW_ROWS);
         return false;
     }
@@ -135,14 +145,17 @@ static mha_status create(void **out, mha_context *context, const mha_attention_d
     path->rows = rows_of(desc);
     path->parts = count_parts(context, desc, desc->key_len);
     path->bytes = stores(context, desc);
+    path->kind = kind_of(context, desc);
     char options[512];
     const int used =
-        snprintf(options, sizeof options, "-DLANES=8 -DROWS=%zu -DTILE=%zu -DBLOCK=%d -DMERGES=%d ",
-                 path->rows, tile_of(path->rows), BLOCK, path->parts > 1);
+        snprintf(options, sizeof options, "%s-DGROUP=%zu -DROWS=%zu -DTILE=%zu -DMERGES=%d ",
+                 path->kind->options, path->kind->group, path->rows,
+                 path->kind->tile(desc, path->rows), path->parts > 1);
     mha_attend_options(options + used, sizeof options - (size_t)used, desc);
-    mha_status status = mha_context_kernel(context, &path->part, "decode", options, "decode_part");
+    const char *room = path->kind->room;
+    mha_status status = mha_context_kernel(context, &path->part, room, options, path->kind->part);
     if (!status && path->parts > 1)
-        status = mha_context_kernel(context, &path->merge, "decode", options, "decode_merge");
+        status = mha_context_kernel(context, &path->merge, room, options, path->kind->merge);
     return status;
 }
 
@@ -154,17 +167,23 @@ static mha_needs needs(const void *path)
 static void explain(const void *given, mha_text *text)
 {
     const decode *path = given;
-    mha_text_add(text, "decode: kernel decode_part, %zu %s of a key head together, ", path->rows,
-                 path->rows == 1 ? "query" : "queries");
+    const mha_decode_kind *kind = path->kind;
+    mha_text_add(text, "decode: kernel %s, %s: %zu %s of a key head together, ", kind->part,
+                 path->desc.tiling != MHA_TILING_DEFAULT ? "as asked"
+                 : kind == &mha_decode_cpu
+                     ? "the device is a CPU"
+                     : "the device is no CPU, or one with little local memory",
+                 path->rows, path->rows == 1 ? "query" : "queries");
     if (path->parts > 1)
-        mha_text_add(text, "their keys in up to %zu parts, and kernel decode_merge\n", path->parts);
+        mha_text_add(text, "their keys in up to %zu parts, and kernel %s\n", path->parts,
+                     kind->merge);
     else
         mha_text_add(text, "their keys in one part, %s\n",
-                     path->desc.key_len < 2 * LEAST_SHARE ? "since they are too few to split"
-                                                          : "which is enough for the device");
+                     path->desc.key_len < 2 * kind->least_share ? "since they are too few to split"
+                                                                : "which is enough for the device");
 }
 
-/* A work-item has read its queries before it writes, or the merge writes, and nobody else reads
+/* A work-group has read its queries before it writes, or the merge writes, and nobody else reads
  * them.
  */
 static bool may_overwrite(const void *path)
@@ -184,7 +203,8 @@ static mha_status launch_part(decode *path, mha_run *run, const mha_bound *bound
         MHA_ARG_SIZE(region / sizeof(cl_float)),
     };
     const size_t count = OWN + mha_attend_args(args + OWN, &path->desc, bound);
-    const mha_grid grid = mha_grid_parts(parts, 1, path->desc.batch * path->desc.kv_heads);
+    const mha_grid grid = mha_grid_parts(parts * count_tiles(path->kind, &path->desc),
+                                         path->kind->group, path->desc.batch * path->desc.kv_heads);
     return mha_run_launch(run, "decode", &path->part, args, count, &grid);
 }
 
@@ -201,7 +221,8 @@ static mha_status launch_merge(decode *path, mha_run *run, const mha_bound *boun
     };
     const size_t count = OWN + mha_attend_args(args + OWN, &path->desc, bound);
     const size_t rows = path->desc.heads / path->desc.kv_heads * bound->query_len;
-    const mha_grid grid = mha_grid_parts(rows, 1, path->desc.batch * path->desc.kv_heads);
+    const mha_grid grid =
+        mha_grid_parts(rows, path->kind->group, path->desc.batch * path->desc.kv_heads);
     return mha_run_launch(run, "merge parts", &path->merge, args, count, &grid);
 }
 

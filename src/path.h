@@ -33,7 +33,8 @@ typedef struct mha_path_room {
 
 enum {
     /* Query rows of a key head up to which decode suits. By measurement on PoCL: above them the
-     * streaming path's lanes, which are queries, are full. */
+     * streaming path's lanes, which are queries, are full. The kernels for GPUs take as many
+     * together. */
     MHA_PATH_FEW_ROWS = 8
 };
 extern const mha_path_room mha_path_decode;

@@ -41,7 +41,8 @@ attention_case attention_by_way(const attention_case *given, size_t way)
         { .path = MHA_PATH_COMPOSED, .gemm = MHA_GEMM_KERNEL, .tiling = MHA_TILING_GPU },
         { .path = MHA_PATH_STREAMING, .tiling = MHA_TILING_CPU },
         { .path = MHA_PATH_STREAMING, .tiling = MHA_TILING_GPU },
-        { .path = MHA_PATH_DECODE },
+        { .path = MHA_PATH_DECODE, .tiling = MHA_TILING_CPU },
+        { .path = MHA_PATH_DECODE, .tiling = MHA_TILING_GPU },
     };
     attention_case c = *given;
     c.desc.path = ways[way].path;

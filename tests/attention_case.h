@@ -35,12 +35,12 @@ typedef struct attention_case {
 
 /* The ways to do an attention: the case as it is given, but by way 0 .. ATTENTION_ALL_WAYS - 1. A
  * test does each of its cases in all of them; one with many cases does most of them in the first
- * ATTENTION_WAYS, since the rest, the streaming path's tilings, build a program for each shape,
- * which takes seconds. They return no probs and no scores: these bits are taken away from the case.
+ * ATTENTION_WAYS, since the rest, the other paths' tilings, build a program for each shape, which
+ * takes seconds. They return no probs and no scores: these bits are taken away from the case.
  */
 enum {
     ATTENTION_WAYS = 4,
-    ATTENTION_ALL_WAYS = 7
+    ATTENTION_ALL_WAYS = 8
 };
 attention_case attention_by_way(const attention_case *given, size_t way);
 

@@ -200,17 +200,22 @@ Test(attention_calls, decode_says_its_parts)
     mha_device_info info;
     device_open(&d);
     cr_assert_eq(mha_context_info(d.context, &info), MHA_OK);
+    const size_t many = 64 * (size_t)info.compute_units;
     const struct {
+        mha_tiling tiling;
         size_t batch, key_len;
         const char *says;
     } rows[] = {
-        { 1, 100, "too few to split" },
-        { 64 * (size_t)info.compute_units, 1000, "enough for the device" },
-        { 1, 1 << 16, "decode_merge" },
+        { MHA_TILING_CPU, 1, 100, "too few to split" },
+        { MHA_TILING_CPU, many, 1000, "enough for the device" },
+        { MHA_TILING_CPU, 1, 1 << 16, "decode_cpu_merge" },
+        { MHA_TILING_GPU, 1, 100, "too few to split" },
+        { MHA_TILING_GPU, many, 1000, "enough for the device" },
+        { MHA_TILING_GPU, 1, 1 << 16, "decode_gpu_merge" },
     };
     for (size_t n = 0; n < sizeof rows / sizeof rows[0]; n++) {
         const mha_attention_desc desc = { ATTENTION_SIZES(rows[n].batch, 1, 1, rows[n].key_len, 8),
-                                          .path = MHA_PATH_DECODE };
+                                          .path = MHA_PATH_DECODE, .tiling = rows[n].tiling };
         mha_attention *attention = NULL;
         char text[2048];
         cr_assert_eq(mha_attention_create(&attention, d.context, &desc), MHA_OK, "%s", d.sentence);

@@ -344,8 +344,10 @@ Test(packed, cross)
         c.desc.tiling = n % 16 == 5  ? MHA_TILING_GPU
                         : n % 3 == 0 ? MHA_TILING_CPU
                                      : MHA_TILING_DEFAULT;
-        if (n % 3 == 1 && rows <= 64 && c.desc.tiling == MHA_TILING_DEFAULT)
+        if (n % 3 == 1 && rows <= 64 && c.desc.tiling == MHA_TILING_DEFAULT) {
             c.desc.path = MHA_PATH_DECODE;
+            c.desc.tiling = n % 12 == 7 ? MHA_TILING_GPU : MHA_TILING_DEFAULT;
+        }
         check_packed(&d, &c, &worst);
         count++;
     }
@@ -406,17 +408,15 @@ Test(packed, offsets_on_the_device_are_clamped)
     const size_t shape[4] = { 1, 1, ROWS, 1 };
     device d;
     device_open(&d);
-    for (int way = 0; way < 3; way++) {
+    for (int way = 0; way < 4; way++) {
         const device_tensor x = device_input(&d, shape, NULL, sizeof(float), data);
         const device_tensor o = device_output(&d, shape, NULL, sizeof(float));
         const device_tensor at =
             device_input(&d, (size_t[]){ 1, 1, 1, BATCH + 1 }, NULL, sizeof(int32_t), offsets);
         const mha_attention_desc desc = { ATTENTION_SIZES(BATCH, 1, LONGEST, LONGEST, 1),
                                           .uses = PACKS,
-                                          .path = way == 2 ? MHA_PATH_DECODE : MHA_PATH_STREAMING,
-                                          .tiling = way == 0   ? MHA_TILING_CPU
-                                                    : way == 1 ? MHA_TILING_GPU
-                                                               : MHA_TILING_DEFAULT };
+                                          .path = way >= 2 ? MHA_PATH_DECODE : MHA_PATH_STREAMING,
+                                          .tiling = way % 2 ? MHA_TILING_GPU : MHA_TILING_CPU };
         const mha_lengths lengths = { .buffer = device_buffer(&at), .offset = at.offset };
         const mha_attention_args args = {
             .query = device_arg(&x),

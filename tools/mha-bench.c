@@ -37,12 +37,21 @@ static void find_path(const char *explanation, char *name, size_t size)
     }
 }
 
-/* The tiling by the kernel's name, which an explanation of the streaming path says. */
+/* The tiling by the kernel's name, which an explanation of the streaming and decode paths says. */
 static const char *find_tiling(const char *explanation)
 {
-    return strstr(explanation, "kernel attend_cpu")   ? "cpu"
-           : strstr(explanation, "kernel attend_gpu") ? "gpu"
-                                                      : "-";
+    static const struct {
+        const char *kernel, *tiling;
+    } kernels[] = {
+        { "kernel attend_cpu", "cpu" },
+        { "kernel attend_gpu", "gpu" },
+        { "kernel decode_cpu", "cpu" },
+        { "kernel decode_gpu", "gpu" },
+    };
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++)
+        if (strstr(explanation, kernels[i].kernel))
+            return kernels[i].tiling;
+    return "-";
 }
 
 static const char *type_name(mha_type type)

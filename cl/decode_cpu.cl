@@ -3,22 +3,17 @@
  * 2022), and the parts are merged by their log-sum-exp ("Flash-Decoding", 2023). Bound by how fast
  * keys and values come from memory, so each is read once for all query heads that share it.
  *
- * Build options: LANES 8, see vectors.h; ROWS, the most query rows of a key head (heads / kv_heads * queries); TILE of them
- * at a time, 1, 2 or 4; BLOCK keys between two looks at the maximum, a multiple of 8; MERGES 0: there
- * is one part, and it is the output; those of attend.h and rules.h.
+ * Build options: LANES 8, see vectors.h; GROUP 1; TILE of the query rows at a time, 1, 2 or 4;
+ * BLOCK keys between two looks at the maximum, a multiple of 8; MERGES 0: there is one part, and it
+ * is the output; those of decode.h and rules.h.
  *
- * Work-group (c, g) of decode_part is one work-item: part c of the keys of one batch and key head, g
- * counting those; a group goes on with g + number of groups. The parts share evenly what the rows see
- * at all, so a window or a short sequence in a long cache keeps all of them busy.
- *
- * parts [batch][kv_heads][number of parts][ROWS][VALUE_DIM + 2]: a row's output, not yet divided by
- * its sum, its maximum and its sum */
-#include "attend.h"
+ * Work-group (c, g) of decode_cpu_part is one work-item: part c of the keys of one batch and key
+ * head, g counting those; a group goes on with g + number of groups. */
+#include "decode.h"
 #include "vectors.h"
 #include "power.h"
 
 #define QUERY_PITCH ((HEAD_DIM + 7) / 8 * 8)
-#define PART_PITCH (VALUE_DIM + 2)
 #define PADDED_ROWS ((ROWS + TILE - 1) / TILE * TILE)
 /* Vectors of a row's output that stay in registers while a block's values go by. */
 #define SLICE (TILE == 1 ? 8 : TILE == 2 ? 4 : 2)
@@ -105,8 +100,8 @@ static void exponentiate(__local float *s, row_state *row, __local float *output
     row->sum += sum_of(sum);
 }
 
-/* sum[row][v] = sum over k of s[row][k] value[k][d + 8 v ..]; guarded: passing over keys of weight 0,
- * whatever stands there, since 0 * NaN is NaN. */
+/* sum[row][v] = sum over k of s[row][k] value[k][d + 8 v ..]; guarded: passing over keys of weight
+ * 0, whatever stands there, since 0 * NaN is NaN. */
 #define SUM_VALUES(vectors, guarded)                                                               \
     _Pragma("unroll") for (int r = 0; r < TILE; r++)                                               \
         _Pragma("unroll") for (int v = 0; v < vectors; v++)                                        \
@@ -121,8 +116,8 @@ static void exponentiate(__local float *s, row_state *row, __local float *output
         }                                                                                          \
     }
 
-/* `vectors` of 8 dims from d on join the output. The guard is for blocks where it makes a difference,
- * which their sums tell, by their bits: a compiler may hold 0 * x for 0. */
+/* `vectors` of 8 dims from d on join the output. The guard is for blocks where it makes a
+ * difference, which their sums tell, by their bits: a compiler may hold 0 * x for 0. */
 #define WEIGH_DIMS(vectors)                                                                        \
     {                                                                                              \
         float8 sum[TILE][vectors];                                                                 \
@@ -172,24 +167,8 @@ static void rule(__local float *s, const rules_row *row, int k0, int count)
     }
 }
 
-/* A row of the output, and its lse, from what all its keys make: sum and output, not yet divided, at
- * the maximum top. A sink joins the sum. */
-static void finish(__local const float *from, float top, float sum, int b, int h, int row,
-                   ATTEND_PARAMETERS)
-{
-    float log_sum;
-    const float scale_by
-        = attend_divide(lse ? &log_sum : 0, top, sum, sinks ? sinks[sinks_offset + h] : -INFINITY);
-    __global STORED(OUTPUT_TYPE) *to = output + output_offset + b * output_batch + h * output_head
-                                       + row * output_row;
-    for (int d = 0; d < VALUE_DIM; d++)
-        STORE(OUTPUT_TYPE, from[d] * scale_by, to, d);
-    if (lse)
-        lse[lse_offset + b * lse_batch + h * lse_head + row * lse_row] = log_sum;
-}
-
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void decode_part(__global float *parts, ulong parts_offset, ATTEND_GIVEN)
+void decode_cpu_part(__global float *parts, ulong parts_offset, ATTEND_GIVEN)
 {
     ATTEND_TAKE
     __local float query_pool[PADDED_ROWS * QUERY_PITCH];
@@ -233,10 +212,9 @@ void decode_part(__global float *parts, ulong parts_offset, ATTEND_GIVEN)
         }
 
         const int num_parts = (int)get_num_groups(0);
-        const int share = max(most - least, 0) / num_parts + 1;
         const int c = (int)get_group_id(0);
-        const int from = (int)min((long)least + (long)c * share, (long)most);
-        const int to = (int)min((long)from + share, (long)most);
+        int from, to;
+        decode_share(&from, &to, least, most, c, num_parts);
         int step = BLOCK;
         for (int k0 = from; k0 < to; k0 += step) {
             /* In a ring, a block ends where its rows do. */
@@ -264,58 +242,26 @@ void decode_part(__global float *parts, ulong parts_offset, ATTEND_GIVEN)
 
         for (int r = 0; r < rows; r++) {
 #if MERGES
-            __global float *part = parts + parts_offset
-                                   + (((ulong)g * num_parts + c) * ROWS + r) * PART_PITCH;
+            __global float *part = parts + parts_offset + decode_part_at(g, num_parts, c, r);
             for (int d = 0; d < VALUE_DIM; d++)
                 part[d] = output_pool[r * VALUE_DIM + d];
             part[VALUE_DIM] = states[r].top;
             part[VALUE_DIM + 1] = states[r].sum;
 #else
-            finish(output_pool + r * VALUE_DIM, states[r].top, states[r].sum, b,
-                   h0 + r / span.queries, span.query_row + r % span.queries, ATTEND_ARGUMENTS);
+            decode_finish(output_pool + r * VALUE_DIM, states[r].top, states[r].sum, b,
+                          h0 + r / span.queries, span.query_row + r % span.queries,
+                          ATTEND_ARGUMENTS);
 #endif
         }
     }
 }
 
 #if MERGES
-/* Work-group (r, g), a work-item: row r of batch and key head g. */
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void decode_merge(__global const float *parts, ulong parts_offset, int num_parts,
-                  ATTEND_GIVEN)
+void decode_cpu_merge(__global const float *parts, ulong parts_offset, int num_parts, ATTEND_GIVEN)
 {
     ATTEND_TAKE
     __local float out[VALUE_DIM];
-    const int kv_heads = heads / group;
-    const int r = (int)get_group_id(0);
-
-    for (int g = (int)get_group_id(1); g < batch * kv_heads; g += (int)get_num_groups(1)) {
-        const int b = g / kv_heads;
-        rules_span span;
-        RULES_SPAN_OF(&span, b);
-        if (r >= group * span.queries)
-            continue;
-        __global const float *first = parts + parts_offset
-                                      + ((ulong)g * num_parts * ROWS + r) * PART_PITCH;
-        const ulong stride = (ulong)ROWS * PART_PITCH;
-        float top = -INFINITY;
-        for (int c = 0; c < num_parts; c++)
-            top = fmax(top, first[c * stride + VALUE_DIM]);
-        const float base = top == -INFINITY ? 0.0f : top;
-        float sum = 0.0f;
-        for (int d = 0; d < VALUE_DIM; d++)
-            out[d] = 0.0f;
-        for (int c = 0; c < num_parts; c++) {
-            __global const float *part = first + c * stride;
-            const float keep = exp(part[VALUE_DIM] - base);
-            if (keep == 0.0f && !isnan(part[VALUE_DIM + 1]))
-                continue;
-            sum += keep * part[VALUE_DIM + 1];
-            for (int d = 0; d < VALUE_DIM; d++)
-                out[d] += keep * part[d];
-        }
-        finish(out, top, sum, b, g % kv_heads * group + r / span.queries,
-               span.query_row + r % span.queries, ATTEND_ARGUMENTS);
-    }
+    decode_merge(out, parts + parts_offset, num_parts, ATTEND_ARGUMENTS);
 }
 #endif
