@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-TestSuite(bench, .init = tool_make_folder, .fini = tool_remove_folder, .timeout = 120);
+TestSuite(bench, .init = tool_make_folder, .fini = tool_remove_folder, .timeout = 300);
 
 static const json_t *field(const json_t *object, const char *name, json_type type)
 {

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-TestSuite(errors, .init = scene_fill, .timeout = 120);
+TestSuite(errors, .init = scene_fill, .timeout = 300);
 
 /* One field of a desc and what it is set to. */
 typedef struct change {

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-TestSuite(host, .init = scene_fill, .timeout = 120);
+TestSuite(host, .init = scene_fill, .timeout = 300);
 
 enum {
     B = SCENE_BATCH,

@@ -6,7 +6,7 @@
 #include <criterion/logging.h>
 #include <string.h>
 
-TestSuite(lifecycle, .timeout = 300);
+TestSuite(lifecycle, .timeout = 600);
 
 typedef struct results {
     float out[WORLD_OUTPUTS], lse[WORLD_ROWS];

@@ -34,7 +34,7 @@ static void begin(void)
     make_model();
 }
 
-TestSuite(sentence_embedding, .init = begin, .fini = tool_remove_folder, .timeout = 120);
+TestSuite(sentence_embedding, .init = begin, .fini = tool_remove_folder, .timeout = 300);
 
 /* Runs a shell's script in which $0 is the program and $1 the model's folder. */
 static int run_script(const char *script)

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-TestSuite(threads, .timeout = 300);
+TestSuite(threads, .timeout = 600);
 
 /* Read by an address sanitizer at the start. PoCL's compiler puts a signal stack of its own in the
  * place of the sanitizer's, in whatever thread calls OpenCL first; when that one is not the main

@@ -13,7 +13,7 @@
 
 static const char *const tools[] = { "mha-bench", "mha-check" };
 
-TestSuite(tools, .init = tool_make_folder, .fini = tool_remove_folder, .timeout = 120);
+TestSuite(tools, .init = tool_make_folder, .fini = tool_remove_folder, .timeout = 300);
 
 /* Procedure h47: the cause and where drivers are looked for, no table, no signal. The loader is
  * named in the log, since ocl-icd and Khronos's read OCL_ICD_VENDORS in different ways. */
