@@ -7,8 +7,9 @@
  * 2 and at most GROUP; MERGES 0: there is one part, and it is the output; those of decode.h and
  * rules.h.
  *
- * Work-group (c * tiles + t, g): part c of the keys and TILE query rows from t TILE on, of batch
- * and key head g; a group goes on with g + number of groups.
+ * Work-group (g * number of parts + c) * tiles + t: part c of the keys and TILE query rows from t
+ * TILE on, of batch and key head g. There is one for each, since a loop over g would take too many
+ * registers of some GPUs.
  *
  * In a block, work-item k has key k's products with all rows. Its key comes by way of local
  * memory, a slice of dims at a time: straight from memory, neighbouring work-items would read whole
@@ -51,13 +52,13 @@ INLINED void stage_keys(__local float *slice, __global const STORED(KEY_TYPE) *k
     }
 }
 
-/* slice[r][d] = scale * element d0 + d of row r, that from query_begin[r] on, 0 beyond HEAD_DIM. */
+/* slice[r][d] = scale * element d0 + d of row r, that from begin[r] on, 0 beyond HEAD_DIM. */
 INLINED void stage_queries(__local float *slice, __global const STORED(QUERY_TYPE) *query,
-                           __local const ulong *query_begin, float scale, int d0)
+                           __local const ulong *begin, float scale, int d0)
 {
     for (int e = ITEM; e < TILE * SLICE; e += GROUP) {
         const int d = d0 + e % SLICE;
-        const float x = LOAD(QUERY_TYPE, query, query_begin[e / SLICE] + min(d, HEAD_DIM - 1));
+        const float x = LOAD(QUERY_TYPE, query, begin[e / SLICE] + min(d, HEAD_DIM - 1));
         slice[e] = d < HEAD_DIM ? scale * x : 0.0f;
     }
 }
@@ -179,139 +180,135 @@ void decode_gpu_part(__global float *parts, ulong parts_offset, ATTEND_GIVEN)
     __local float4 s[KEYS * TILE / 4]; /* scores, then weights: [KEYS][TILE] */
     __local float pool[GROUP];         /* [GROUP / TILE][TILE] */
     __local float keep[TILE];          /* what a row's output is multiplied by */
-    __local ulong query_begin[TILE], output_begin[TILE];
+    __local ulong begin[TILE];         /* where a row of query begins; at last, of output */
     __local int first[TILE], end[TILE]; /* see rules_row */
     const int item = ITEM;
     const int kv_heads = heads / group;
     const int tiles = (ROWS + TILE - 1) / TILE;
-    const int r0 = (int)get_group_id(0) % tiles * TILE;
-    const int c = (int)get_group_id(0) / tiles;
-    const int num_parts = (int)get_num_groups(0) / tiles;
+    const int num_parts = (int)get_num_groups(0) / (batch * kv_heads * tiles);
+    const int at = (int)get_group_id(0);
+    const int r0 = at % tiles * TILE;
+    const int c = at / tiles % num_parts;
+    const int g = at / tiles / num_parts;
+    const int b = g / kv_heads;
+    rules_span span;
+    RULES_SPAN_OF(&span, b);
+    const int rows = group * span.queries;
+    const int num_rows = clamp(rows - r0, 0, TILE);
+    __global const STORED(KEY_TYPE) *keys = key + key_offset + b * key_batch
+                                            + g % kv_heads * key_head + span.key_row * key_row;
+    __global const STORED(KEY_TYPE) *values = value + value_offset + b * value_batch
+                                              + g % kv_heads * value_head
+                                              + span.key_row * value_row;
+    /* Row r of a key head is query r % queries of head r / queries; rows past the last repeat it.
+     * Where there is none at all, none is read. */
+    const int own = max(min(r0 + item % TILE, rows - 1), 0);
+    const int i = own % max(span.queries, 1);
+    const int h = g % kv_heads * group + own / max(span.queries, 1);
+    rules_row row;
+    RULES_OF(&row, b, h, i);
+    if (item < TILE) {
+        begin[item] = query_offset + b * query_batch + h * query_head
+                      + (span.query_row + i) * query_row;
+        first[item] = row.first;
+        end[item] = row.end;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    int least = first[0];
+    int most = end[0];
+    for (int r = 1; r < TILE; r++) {
+        least = min(least, first[r]);
+        most = max(most, end[r]);
+    }
+    int from, to;
+    decode_share(&from, &to, least, num_rows ? most : least, c, num_parts);
 
-    for (int g = (int)get_group_id(1); g < batch * kv_heads; g += (int)get_num_groups(1)) {
-        const int b = g / kv_heads;
-        rules_span span;
-        RULES_SPAN_OF(&span, b);
-        const int rows = group * span.queries;
-        const int num_rows = clamp(rows - r0, 0, TILE);
-        __global const STORED(KEY_TYPE) *keys = key + key_offset + b * key_batch
-                                                + g % kv_heads * key_head + span.key_row * key_row;
-        __global const STORED(KEY_TYPE) *values = value + value_offset + b * value_batch
-                                                  + g % kv_heads * value_head
-                                                  + span.key_row * value_row;
-        /* Row r of a key head is query r % queries of head r / queries; rows past the last repeat
-         * it. Where there is none at all, no row is read. */
-        const int own = max(min(r0 + item % TILE, rows - 1), 0);
-        const int i = own % max(span.queries, 1);
-        const int h = g % kv_heads * group + own / max(span.queries, 1);
-        rules_row row;
-        RULES_OF(&row, b, h, i);
-        if (item < TILE) {
-            query_begin[item] = query_offset + b * query_batch + h * query_head
-                             + (span.query_row + i) * query_row;
-            output_begin[item] = output_offset + b * output_batch + h * output_head
-                              + (span.query_row + i) * output_row;
-            first[item] = row.first;
-            end[item] = row.end;
+    float out[COLUMNS][TILE];
+    #pragma unroll
+    for (int n = 0; n < COLUMNS; n++)
+        #pragma unroll
+        for (int r = 0; r < TILE; r++)
+            out[n][r] = 0.0f;
+    float top = -INFINITY;
+    float sum = 0.0f; /* of the work-item's own keys */
+    int step = KEYS;
+    for (int k0 = from; k0 < to; k0 += step) {
+        /* In a ring, a block ends where its rows do. */
+        const int row0 = USES_RING ? k0 % key_len : k0;
+        step = min(KEYS, USES_RING ? key_len - row0 : KEYS);
+        const int count = min(step, to - k0);
+        float2 product[TILE];
+        #pragma unroll
+        for (int r = 0; r < TILE; r++)
+            product[r] = (float2)(0.0f);
+        _Pragma("unroll 1") for (int d0 = 0; d0 < HEAD_DIM; d0 += SLICE) {
+            barrier(CLK_LOCAL_MEM_FENCE);
+            stage_queries((__local float *)query_slice, query, begin, scale, d0);
+            stage_keys((__local float *)key_slice, keys + row0 * key_row, key_row, count, d0);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            multiply(product, key_slice + item * KEY_PITCH, query_slice);
+        }
+        #pragma unroll
+        for (int r = 0; r < TILE; r++)
+            ((__local float *)s)[item * TILE + r] = product[r].x + product[r].y;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        pool[item] = rule((__local float *)s, &row, k0, count);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        /* A row that has seen no key yet has the maximum -inf, and 0 takes its place. */
+        const float before = top;
+        top = row_top(pool + item % TILE, before);
+        const float base = top == -INFINITY ? 0.0f : top;
+        if (item < TILE)
+            keep[item] = exp(before - base);
+        sum *= exp(before - base);
+        for (int e = item; e < KEYS * TILE; e += GROUP) {
+            const float weight = exp(((__local float *)s)[e] - base);
+            sum += weight;
+            ((__local float *)s)[e] = weight;
+#if USES_DROPOUT
+            attend_drop((__local float *)s + e, 1, b * heads + h, i, k0 + e / TILE, 1,
+                        RULES_ARGUMENTS);
+#endif
         }
         barrier(CLK_LOCAL_MEM_FENCE);
-        int least = first[0];
-        int most = end[0];
-        for (int r = 1; r < TILE; r++) {
-            least = min(least, first[r]);
-            most = max(most, end[r]);
-        }
-        int from, to;
-        decode_share(&from, &to, least, num_rows ? most : least, c, num_parts);
+        weigh(out, keep, s, values + row0 * value_row, value_row, count);
+    }
 
-        float out[COLUMNS][TILE];
+    /* The output may be the query: the last of this work-group's reads of it are over here. */
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    pool[item] = sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+#if MERGES
+    __global float *part = parts + parts_offset + decode_part_at(g, num_parts, c, r0);
+    #pragma unroll
+    for (int r = 0; r < TILE; r++)
         #pragma unroll
         for (int n = 0; n < COLUMNS; n++)
-            #pragma unroll
-            for (int r = 0; r < TILE; r++)
-                out[n][r] = 0.0f;
-        float top = -INFINITY;
-        float sum = 0.0f; /* of the work-item's own keys */
-        int step = KEYS;
-        for (int k0 = from; k0 < to; k0 += step) {
-            /* In a ring, a block ends where its rows do. */
-            const int row0 = USES_RING ? k0 % key_len : k0;
-            step = min(KEYS, USES_RING ? key_len - row0 : KEYS);
-            const int count = min(step, to - k0);
-            float2 product[TILE];
-            #pragma unroll
-            for (int r = 0; r < TILE; r++)
-                product[r] = (float2)(0.0f);
-            _Pragma("unroll 1") for (int d0 = 0; d0 < HEAD_DIM; d0 += SLICE) {
-                barrier(CLK_LOCAL_MEM_FENCE);
-                stage_queries((__local float *)query_slice, query, query_begin, scale, d0);
-                stage_keys((__local float *)key_slice, keys + row0 * key_row, key_row, count, d0);
-                barrier(CLK_LOCAL_MEM_FENCE);
-                multiply(product, key_slice + item * KEY_PITCH, query_slice);
-            }
-            #pragma unroll
-            for (int r = 0; r < TILE; r++)
-                ((__local float *)s)[item * TILE + r] = product[r].x + product[r].y;
-            barrier(CLK_LOCAL_MEM_FENCE);
-            pool[item] = rule((__local float *)s, &row, k0, count);
-            barrier(CLK_LOCAL_MEM_FENCE);
-            /* A row that has seen no key yet has the maximum -inf, and 0 takes its place. */
-            const float before = top;
-            top = row_top(pool + item % TILE, before);
-            const float base = top == -INFINITY ? 0.0f : top;
-            if (item < TILE)
-                keep[item] = exp(before - base);
-            sum *= exp(before - base);
-            for (int e = item; e < KEYS * TILE; e += GROUP) {
-                const float weight = exp(((__local float *)s)[e] - base);
-                sum += weight;
-                ((__local float *)s)[e] = weight;
-#if USES_DROPOUT
-                attend_drop((__local float *)s + e, 1, b * heads + h, i, k0 + e / TILE, 1,
-                            RULES_ARGUMENTS);
-#endif
-            }
-            barrier(CLK_LOCAL_MEM_FENCE);
-            weigh(out, keep, s, values + row0 * value_row, value_row, count);
-        }
-
-        /* The output may be the query: the last of this work-group's reads of it are over here. */
-        barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-        pool[item] = sum;
-        barrier(CLK_LOCAL_MEM_FENCE);
-#if MERGES
-        __global float *part = parts + parts_offset + decode_part_at(g, num_parts, c, r0);
-        #pragma unroll
-        for (int r = 0; r < TILE; r++)
-            #pragma unroll
-            for (int n = 0; n < COLUMNS; n++)
-                if (r < num_rows && item + n * GROUP < VALUE_DIM)
-                    part[r * PART_PITCH + item + n * GROUP] = out[n][r];
-        if (item < num_rows) {
-            part[item * PART_PITCH + VALUE_DIM] = top;
-            part[item * PART_PITCH + VALUE_DIM + 1] = row_sum(pool + item);
-        }
-#else
-        if (item < num_rows) {
-            float log_sum;
-            keep[item] = attend_divide(&log_sum, top, row_sum(pool + item),
-                                       sinks ? sinks[sinks_offset + h] : -INFINITY);
-            if (lse)
-                lse[lse_offset + b * lse_batch + h * lse_head + (span.query_row + i) * lse_row]
-                    = log_sum;
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-        #pragma unroll
-        for (int r = 0; r < TILE; r++)
-            #pragma unroll
-            for (int n = 0; n < COLUMNS; n++)
-                if (r < num_rows && item + n * GROUP < VALUE_DIM)
-                    STORE(OUTPUT_TYPE, out[n][r] * keep[r], output,
-                          output_begin[r] + item + n * GROUP);
-#endif
-        /* Before what is in local memory changes. Not at the top, see attend_gpu.cl. */
-        barrier(CLK_LOCAL_MEM_FENCE);
+            if (r < num_rows && item + n * GROUP < VALUE_DIM)
+                part[r * PART_PITCH + item + n * GROUP] = out[n][r];
+    if (item < num_rows) {
+        part[item * PART_PITCH + VALUE_DIM] = top;
+        part[item * PART_PITCH + VALUE_DIM + 1] = row_sum(pool + item);
     }
+#else
+    if (item < num_rows) {
+        float log_sum;
+        begin[item] = output_offset + b * output_batch + h * output_head
+                      + (span.query_row + i) * output_row;
+        keep[item] = attend_divide(&log_sum, top, row_sum(pool + item),
+                                   sinks ? sinks[sinks_offset + h] : -INFINITY);
+        if (lse)
+            lse[lse_offset + b * lse_batch + h * lse_head + (span.query_row + i) * lse_row]
+                = log_sum;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    #pragma unroll
+    for (int r = 0; r < TILE; r++)
+        #pragma unroll
+        for (int n = 0; n < COLUMNS; n++)
+            if (r < num_rows && item + n * GROUP < VALUE_DIM)
+                STORE(OUTPUT_TYPE, out[n][r] * keep[r], output, begin[r] + item + n * GROUP);
+#endif
 }
 
 #if MERGES

@@ -52,8 +52,7 @@ static const mha_decode_kind *kind_of(const mha_context *context, const mha_atte
 /* Work-groups for each part of the keys. */
 static size_t count_tiles(const mha_decode_kind *kind, const mha_attention_desc *desc)
 {
-    return kind->splits_rows ? mha_grid_divide_up(rows_of(desc), kind->tile(desc, rows_of(desc)))
-                             : 1;
+    return kind->one_each ? mha_grid_divide_up(rows_of(desc), kind->tile(desc, rows_of(desc))) : 1;
 }
 
 /* As many as keep the device busy, of no fewer keys than are worth it. */
@@ -192,6 +191,16 @@ static bool may_overwrite(const void *path)
     return true;
 }
 
+static mha_grid grid_of_parts(const decode *path, size_t parts)
+{
+    const mha_decode_kind *kind = path->kind;
+    const size_t heads = path->desc.batch * path->desc.kv_heads;
+    if (!kind->one_each)
+        return mha_grid_parts(parts, kind->group, heads);
+    const size_t groups = heads * parts * count_tiles(kind, &path->desc);
+    return (mha_grid){ .dims = 1, .global = { groups * kind->group }, .local = { kind->group } };
+}
+
 static mha_status launch_part(decode *path, mha_run *run, const mha_bound *bound, size_t parts,
                               size_t region)
 {
@@ -203,8 +212,7 @@ static mha_status launch_part(decode *path, mha_run *run, const mha_bound *bound
         MHA_ARG_SIZE(region / sizeof(cl_float)),
     };
     const size_t count = OWN + mha_attend_args(args + OWN, &path->desc, bound);
-    const mha_grid grid = mha_grid_parts(parts * count_tiles(path->kind, &path->desc),
-                                         path->kind->group, path->desc.batch * path->desc.kv_heads);
+    const mha_grid grid = grid_of_parts(path, parts);
     return mha_run_launch(run, "decode", &path->part, args, count, &grid);
 }
 

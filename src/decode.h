@@ -14,7 +14,9 @@ typedef struct mha_decode_kind {
     size_t group;             /* work-items of a work-group */
     size_t least_share;       /* keys that are worth a part of their own */
     size_t groups_per_unit;   /* work-groups that keep a compute unit busy */
-    bool splits_rows;         /* a work-group has one tile of the rows of a key head, not all */
+    /* Each part, tile of the rows and key head has a work-group of its own, all along one axis;
+     * else a work-group has all rows of a key head, and goes on with other heads. */
+    bool one_each;
     /* Query rows that go over the keys together, of `rows` of a key head. */
     size_t (*tile)(const mha_attention_desc *desc, size_t rows);
     size_t (*local_bytes)(const mha_attention_desc *desc, size_t rows);

@@ -39,7 +39,7 @@ const mha_decode_kind mha_decode_gpu = {
     .group = GROUP,
     .least_share = GROUP,
     .groups_per_unit = 8, /* so that some compute while others wait for memory */
-    .splits_rows = true,
+    .one_each = true,
     .tile = tile_of,
     .local_bytes = local_bytes,
 };
