@@ -43,6 +43,8 @@ void gemm_tile(__global const STORED(A_TYPE) *a, ulong a_offset, ulong a_batch, 
         }
 
         __global STORED(C_TYPE) *to = c + c_offset + g * c_batch;
+        /* Unrolled, or the sums, which r indexes, would lie in memory on some GPUs. */
+        #pragma unroll
         for (int r = 0; r < 4; r++) {
             const int i = i0 + (int)get_local_id(1) * 4 + r;
             for (int s = 0; s < 4; s++) {
