@@ -159,7 +159,8 @@ mha_status encoder_open(encoder *self, const config *shape, size_t batch,
     if (!status)
         self->call.workspace =
             make_buffer(self, mha_encoder_workspace(self->layers[0]).bytes, NULL, &status);
-    return status;
+    const cl_int loaded = clFinish(queue);
+    return status ? status : (mha_status)loaded;
 }
 
 void encoder_close(encoder *self)

@@ -33,7 +33,8 @@ typedef struct encoder {
     int32_t *lengths;
 } encoder;
 
-/* For at most `batch` sequences, on what is given, which outlives it. MHA_OK, or a status and the
+/* For at most `batch` sequences, on what is given, which outlives it. Waits until the weights are
+ * loaded, so that the calls may be put on other queues than this one. MHA_OK, or a status and the
  * library's message; either way the encoder may be closed. Where a tensor is not as it should be,
  * `error` holds a sentence; other troubles leave it as it is. */
 mha_status encoder_open(encoder *self, const config *shape, size_t batch,
