@@ -6,10 +6,12 @@
 #include <criterion/criterion.h>
 #include <criterion/logging.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char *const tools[] = { "mha-bench", "mha-check" };
 
@@ -113,8 +115,8 @@ Test(tools, help_version_and_devices)
         tool_expect_nothing("stderr", tool_err);
         tool_expect_in("stdout", tool_out, "usage: ");
         for (const char *const *name =
-                 (const char *const[]){ "--device", "--list-devices", "--path", "--tiling",
-                                        "--gemm", "--verbose", NULL };
+                 (const char *const[]){ "--device", "--list-devices", "--cache", "--path",
+                                        "--tiling", "--gemm", "--verbose", NULL };
              *name; name++)
             tool_expect_in("stdout", tool_out, *name);
         tool_expect_code(RUN(tools[i], "--version"), 0);
@@ -125,6 +127,29 @@ Test(tools, help_version_and_devices)
         tool_expect_nothing("stderr", tool_err);
         tool_expect_in("stdout", tool_out, "* ");
         tool_expect_in("stdout", tool_out, "0:0");
+    }
+}
+
+static bool is_filled(const char *folder)
+{
+    return rmdir(folder) && errno == ENOTEMPTY;
+}
+
+/* Compiled kernels go nowhere, to the folder that is named, or to the user's. */
+Test(tools, the_cache_folder_is_chosen)
+{
+    for (size_t i = 0; i < 2; i++) {
+        const char *const what = i ? TESTS_DIR "/cases/seed/seed_base" : "b1h1q2k2d4";
+        char users[TOOL_PATH_SIZE], kept[TOOL_PATH_SIZE], named[TOOL_PATH_SIZE];
+        setenv("XDG_CACHE_HOME", tool_path(users, i ? "check" : "bench"), 1);
+        tool_path(kept, i ? "check/libmha" : "bench/libmha");
+        tool_path(named, i ? "named by check" : "named by bench");
+        tool_expect_code(RUN(tools[i], "--cache", "", what), 0);
+        tool_expect_code(RUN(tools[i], "--cache", named, what), 0);
+        cr_expect(is_filled(named), "%s: nothing in %s", tool_shown, named);
+        cr_expect(access(kept, F_OK), "%s: %s is made", tool_shown, kept);
+        tool_expect_code(RUN(tools[i], what), 0);
+        cr_expect(is_filled(kept), "%s: nothing in %s", tool_shown, kept);
     }
 }
 

@@ -21,6 +21,8 @@ static const char help[] =
     "\n"
     "  --list-devices           list the devices, the default one marked *, and end\n"
     "  --device WORD            cpu, gpu, accelerator, PLATFORM:DEVICE as listed, part of a name\n"
+    "  --cache DIR              where the library keeps compiled kernels, instead of the user's cache\n"
+    "                           folder; \"\": nowhere\n"
     "  --verify                 verify only; the exit code is 1 if an error is beyond rounding\n"
     "  --speed                  time only; without either option both are done\n"
     "  --path composed|streaming|decode\n"
@@ -187,6 +189,7 @@ static void print_version(void)
 enum {
     LIST_DEVICES = 1,
     DEVICE,
+    CACHE,
     VERIFY,
     SPEED,
     PATH,
@@ -216,6 +219,9 @@ static bool take_option(bench_options *self, int option)
         return true;
     case DEVICE:
         self->device = optarg;
+        return true;
+    case CACHE:
+        self->cache = optarg;
         return true;
     case VERIFY:
         self->verify = true;
@@ -268,6 +274,7 @@ bool bench_read_options(bench_options *self, int argc, char **argv, int *exit_co
     static const struct option known[] = {
         { "list-devices", no_argument, NULL, LIST_DEVICES },
         { "device", required_argument, NULL, DEVICE },
+        { "cache", required_argument, NULL, CACHE },
         { "verify", no_argument, NULL, VERIFY },
         { "speed", no_argument, NULL, SPEED },
         { "path", required_argument, NULL, PATH },

@@ -14,7 +14,7 @@ enum {
 };
 
 typedef struct bench_options {
-    const char *device;
+    const char *device, *cache;
     report_format format;
     const char *plot; /* a file, or NULL */
     bool list_devices, verify, speed, explain, leaves_out_peak;

@@ -11,19 +11,7 @@ static void print_message(void *tool, mha_log_level level, const char *text)
     fprintf(stderr, "%s: %s\n", (const char *)tool, text);
 }
 
-/* mha_log.data is not const, though print_message only reads the name. */
-static mha_log log_to_stderr(const char *tool, int verbose)
-{
-    return (mha_log){
-        .fn = print_message,
-        .data = (void *)(uintptr_t)tool,
-        .level = verbose > 1 ? MHA_LOG_DEBUG
-                 : verbose   ? MHA_LOG_INFO
-                             : MHA_LOG_WARNING,
-    };
-}
-
-mha_context *device_open_with(const char *word, const mha_log *log)
+mha_context *device_open(const char *word, const char *cache_dir, const mha_log *log)
 {
     static const struct {
         const char *word;
@@ -33,7 +21,7 @@ mha_context *device_open_with(const char *word, const mha_log *log)
         { "gpu", CL_DEVICE_TYPE_GPU },
         { "accelerator", CL_DEVICE_TYPE_ACCELERATOR },
     };
-    mha_context_options options = { .device_name = word, .log = *log };
+    mha_context_options options = { .device_name = word, .cache_dir = cache_dir, .log = *log };
     for (size_t i = 0; word && i < sizeof types / sizeof types[0]; i++) {
         if (!strcmp(word, types[i].word)) {
             options.device_name = NULL;
@@ -43,12 +31,6 @@ mha_context *device_open_with(const char *word, const mha_log *log)
     mha_context *context = NULL;
     mha_context_create(&context, &options);
     return context;
-}
-
-mha_context *device_open(const char *tool, const char *word, int verbose)
-{
-    const mha_log log = log_to_stderr(tool, verbose);
-    return device_open_with(word, &log);
 }
 
 void device_print_line(FILE *out, const mha_context *context)
@@ -118,7 +100,10 @@ static void print_device(FILE *out, const mha_device_info *info)
 
 int device_list(const char *tool, FILE *out)
 {
-    const mha_log log = log_to_stderr(tool, 0);
+    /* mha_log.data is not const, though print_message only reads the name. */
+    const mha_log log = { .fn = print_message,
+                          .data = (void *)(uintptr_t)tool,
+                          .level = MHA_LOG_WARNING };
     size_t count = 0;
     if (mha_devices(&log, NULL, 0, &count))
         return 1;

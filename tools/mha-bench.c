@@ -265,7 +265,7 @@ static int run(bench *self)
                  : self->asked.verbose > 0 ? MHA_LOG_INFO
                                            : MHA_LOG_WARNING,
     };
-    mha_context *context = device_open_with(self->asked.device, &log);
+    mha_context *context = device_open(self->asked.device, self->asked.cache, &log);
     if (!context)
         return BENCH_BAD;
     const int exit_code = run_in(self, context);

@@ -20,6 +20,9 @@ static const char help[] =
     "\n"
     "  --device WORD     cpu, gpu, accelerator, PLATFORM:DEVICE as listed, or a part of a name\n"
     "  --list-devices    list the devices, the default one marked *, and end\n"
+    "  --cache DIR       where the library keeps compiled kernels, instead of the user's cache\n"
+    "                    folder; \"\": nowhere. PoCL, which keeps them itself, then compiles each\n"
+    "                    but once instead of twice\n"
     "  --report          also print what a bug report needs: library, driver, device and limits,\n"
     "                    and the library's choice of kernels below each case that fails\n"
     "  --path NAME       of every attention: composed, which stores the scores, streaming or\n"
@@ -34,6 +37,7 @@ static const char help[] =
 
 typedef struct options {
     const char *device;
+    const char *cache;
     const char *only;
     const char *model;
     mha_path path;
@@ -85,6 +89,7 @@ static void print_version(void)
 
 enum {
     DEVICE = 1,
+    CACHE,
     LIST,
     REPORT,
     PATH,
@@ -112,6 +117,9 @@ static bool take_option(options *out, int option, const char *word)
     switch (option) {
     case DEVICE:
         out->device = word;
+        return true;
+    case CACHE:
+        out->cache = word;
         return true;
     case LIST:
         out->list_devices = true;
@@ -148,6 +156,7 @@ static bool read_options(int argc, char **argv, options *out, int *exit_code)
     static const struct option known[] = {
         { "device", required_argument, NULL, DEVICE },
         { "list-devices", no_argument, NULL, LIST },
+        { "cache", required_argument, NULL, CACHE },
         { "report", no_argument, NULL, REPORT },
         { "path", required_argument, NULL, PATH },
         { "gemm", required_argument, NULL, GEMM },
@@ -332,7 +341,7 @@ static int check_cases(const options *chosen, char **roots)
                  : chosen->verbose   ? MHA_LOG_INFO
                                      : MHA_LOG_WARNING,
     };
-    self.setup.context = device_open_with(chosen->device, &log);
+    self.setup.context = device_open(chosen->device, chosen->cache, &log);
     if (!self.setup.context && !chosen->verbose)
         fprintf(stderr, "%s: %s\n", tool, self.setup.sentence);
     const bool opened = self.setup.context && open_queue(&self);
