@@ -35,7 +35,7 @@ typedef struct device {
     size_t sentences;       /* how many it said */
 } device;
 
-/* The default device. Programs are kept in a folder of the build, so that later tests find them. */
+/* The default device. The library keeps no programs, since the driver does. */
 void device_open(device *d);
 /* Whether it is a CPU, for which the library has kernels of its own. */
 bool device_is_cpu(const device *d);
@@ -43,7 +43,7 @@ bool device_is_cpu(const device *d);
 void device_close(device *d);
 /* For a context of one's own that logs to `d`, which must be open and stay. */
 mha_log device_log(device *d);
-/* device_open's folder for programs. */
+/* A folder of the build for programs, for tests that make many contexts. */
 const char *device_cache_dir(void);
 /* Frees the sentence: the next one counts from here. */
 void device_hush(device *d);
