@@ -962,11 +962,12 @@ MHA_API mha_status mha_decoder_enqueue(mha_decoder *decoder, const mha_decoder_a
 
 /* --------------------------------------------------------------------------- host arrays -- */
 
-/* The same attention and layer on plain host arrays: these calls copy to the device, run, copy back
- * and return when the results are there. They allocate device memory on every call: a program that
- * minds the time uses the enqueue calls. The arrays may overlap as they like: the device works on
- * copies. On an error no output array has changed, unless the sentence says that copying back
- * failed. */
+/* The same attentions, layers, feed-forward networks, encoder and decoder layers on plain host
+ * arrays: these calls copy to the device, run, copy back and return when the results are there.
+ * They allocate device memory on every call: a program that minds the time uses the enqueue calls.
+ * The arrays may overlap as they like: the device works on copies. On an error no output array has
+ * changed, unless the sentence says that copying back failed. With MHA_USES_APPEND there is an
+ * enqueue call only: a cache lives on the device. */
 
 /* Half types are their 16 bits, as uint16_t. */
 typedef struct mha_host_input {
@@ -992,7 +993,6 @@ typedef struct mha_host_args { /* as in mha_attention_args */
     uint32_t dropout_offset;
 } mha_host_args;
 
-/* Not with MHA_USES_APPEND: a cache lives on the device. */
 MHA_API mha_status mha_attention_run(mha_attention *attention, const mha_host_args *args);
 
 typedef struct mha_layer_host_weights { /* as in mha_layer_weights */
@@ -1002,6 +1002,60 @@ typedef struct mha_layer_host_weights { /* as in mha_layer_weights */
 
 MHA_API mha_status mha_layer_load_host(mha_layer *layer, const mha_layer_host_weights *weights);
 MHA_API mha_status mha_layer_run(mha_layer *layer, const mha_host_args *args);
+
+typedef struct mha_ffn_host_weights { /* as in mha_ffn_weights */
+    mha_host_input hidden, gate, output;
+    const void *bias_hidden, *bias_gate, *bias_output;
+} mha_ffn_host_weights;
+
+typedef struct mha_ffn_host_args { /* as in mha_ffn_args */
+    size_t rows;
+    mha_host_input input;
+    mha_host_output output;
+} mha_ffn_host_args;
+
+MHA_API mha_status mha_ffn_load_host(mha_ffn *ffn, const mha_ffn_host_weights *weights);
+MHA_API mha_status mha_ffn_run(mha_ffn *ffn, const mha_ffn_host_args *args);
+
+typedef struct mha_norm_host_weights { /* as in mha_norm_weights */
+    const void *weight, *bias;
+} mha_norm_host_weights;
+
+typedef struct mha_encoder_host_weights { /* as in mha_encoder_weights */
+    mha_layer_host_weights self_attention;
+    mha_ffn_host_weights feed_forward, feed_forward_before;
+    mha_norm_host_weights norm_self_attention, norm_feed_forward, norm_feed_forward_before;
+} mha_encoder_host_weights;
+
+typedef struct mha_encoder_host_args { /* as in mha_encoder_args */
+    size_t len;
+    mha_host_input input;
+    mha_host_output output;
+    mha_host_args self_attention; /* options; query, key, value and output stay empty */
+} mha_encoder_host_args;
+
+MHA_API mha_status mha_encoder_load_host(mha_encoder *encoder,
+                                         const mha_encoder_host_weights *weights);
+MHA_API mha_status mha_encoder_run(mha_encoder *encoder, const mha_encoder_host_args *args);
+
+typedef struct mha_decoder_host_weights { /* as in mha_decoder_weights */
+    mha_layer_host_weights self_attention, cross_attention;
+    mha_ffn_host_weights feed_forward, feed_forward_before;
+    mha_norm_host_weights norm_self_attention, norm_cross_attention, norm_feed_forward,
+        norm_feed_forward_before;
+} mha_decoder_host_weights;
+
+typedef struct mha_decoder_host_args { /* as in mha_decoder_args */
+    size_t len;
+    mha_host_input input, memory;
+    mha_host_output output;
+    mha_host_args self_attention;
+    mha_host_args cross_attention; /* likewise, but key_len may be given */
+} mha_decoder_host_args;
+
+MHA_API mha_status mha_decoder_load_host(mha_decoder *decoder,
+                                         const mha_decoder_host_weights *weights);
+MHA_API mha_status mha_decoder_run(mha_decoder *decoder, const mha_decoder_host_args *args);
 
 #ifdef __cplusplus
 }

@@ -47,6 +47,14 @@ typedef struct mha_block {
     size_t branch_region, stream_region;
 } mha_block;
 
+struct mha_encoder {
+    mha_block block;
+};
+
+struct mha_decoder {
+    mha_block block;
+};
+
 /* What the public descs have in common. cross NULL: none. */
 typedef struct mha_block_desc {
     const mha_layer_desc *self, *cross;

@@ -4,10 +4,6 @@
 
 #include <stdlib.h>
 
-struct mha_decoder {
-    mha_block block;
-};
-
 mha_status mha_decoder_create(mha_decoder **out, mha_context *context, const mha_decoder_desc *desc)
 {
     static const char who[] = "mha_decoder_create";

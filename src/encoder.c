@@ -4,10 +4,6 @@
 
 #include <stdlib.h>
 
-struct mha_encoder {
-    mha_block block;
-};
-
 mha_status mha_encoder_create(mha_encoder **out, mha_context *context, const mha_encoder_desc *desc)
 {
     static const char who[] = "mha_encoder_create";

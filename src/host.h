@@ -3,10 +3,11 @@
 #ifndef MHA_HOST_H
 #define MHA_HOST_H
 
+#include "ffn.h"
 #include "layer.h"
 
 enum {
-    MHA_HOST_MOST = 11 /* arrays of a call: an attention's */
+    MHA_HOST_MOST = 36 /* arrays of a call: a decoder's weights, 2 * 8 + 2 * 6 + 4 * 2 */
 };
 
 /* One array on its way to the device, and back if it is an output. */
@@ -81,5 +82,7 @@ mha_status mha_host_attend(mha_context *context, const char *who, const mha_atte
 
 mha_status mha_host_stage_layer(mha_host_call *host, const char *who, const mha_layer *layer,
                                 const mha_layer_host_weights *weights, mha_layer_weights *to);
+mha_status mha_host_stage_ffn(mha_host_call *host, const char *who, const mha_ffn *ffn,
+                              const mha_ffn_host_weights *weights, mha_ffn_weights *to);
 
 #endif

@@ -1,6 +1,7 @@
 /* An encoder or decoder layer: its weights on the host and on the device, and one call. */
 #include "block_case.h"
 
+#include "block_host.h"
 #include "stored.h"
 
 #include <criterion/criterion.h>
@@ -16,13 +17,13 @@ static void *allocate(size_t count, size_t size)
     return memory;
 }
 
-static mha_type memory_type(const mha_decoder_desc *desc)
+mha_type block_memory_type(const mha_decoder_desc *desc)
 {
     const mha_type type = desc->cross_attention.attention.key_value_type;
     return type ? type : desc->self_attention.attention.type;
 }
 
-static mha_type output_type(const mha_decoder_desc *desc)
+mha_type block_output_type(const mha_decoder_desc *desc)
 {
     const mha_attention_desc *a = &desc->self_attention.attention;
     return a->output_type ? a->output_type : a->type;
@@ -125,7 +126,7 @@ block_data *block_data_new(const block_case *given)
         const size_t count = a->batch * data->memory_len * data->memory_width;
         data->memory = allocate(count, sizeof(float));
         fill_floats(data->memory, count, seed + 51, FILL_NORMAL);
-        stored_round(memory_type(desc), data->memory, count);
+        stored_round(block_memory_type(desc), data->memory, count);
     }
     ask_reference(data);
     return data;
@@ -271,8 +272,8 @@ void block_case_check(device *d, const block_case *given, compare_worst *worst)
              (unsigned long long)given->seed, given->is_encoder ? "encoder" : "decoder", rows,
              width, (int)given->desc.feed_forward_place, (int)given->desc.norm_place,
              (int)given->desc.norm.kind, given->desc.norm.uses,
-             (int)given->desc.self_attention.attention.type, (int)output_type(&given->desc));
-    const mha_type type = output_type(&given->desc);
+             (int)given->desc.self_attention.attention.type, (int)block_output_type(&given->desc));
+    const mha_type type = block_output_type(&given->desc);
     const device_tensor from = place_input(d, shape, gaps ? strides : NULL,
                                            given->desc.self_attention.attention.type, data->input);
     const device_tensor to = device_output(d, shape, gaps ? strides : NULL, stored_bytes(type));
@@ -283,7 +284,7 @@ void block_case_check(device *d, const block_case *given, compare_worst *worst)
         const size_t memory_shape[4] = { given->desc.self_attention.attention.batch, 1,
                                          data->memory_len, data->memory_width };
         const device_tensor memory =
-            place_input(d, memory_shape, NULL, memory_type(&given->desc), data->memory);
+            place_input(d, memory_shape, NULL, block_memory_type(&given->desc), data->memory);
         args.memory = device_arg(&memory);
         run_decoder(d, name, data, &args);
     } else {
@@ -294,6 +295,11 @@ void block_case_check(device *d, const block_case *given, compare_worst *worst)
     device_read(d, &to, stored);
     stored_unpack(type, got, stored, rows * width);
     device_expect_guards(d, name);
+    void *host = allocate(rows * width, stored_bytes(type));
+    block_host_run(d, name, data, host);
+    cr_expect(!memcmp(host, stored, rows * width * stored_bytes(type)),
+              "%s: host arrays give another result", name);
+    free(host);
     const double limit = block_limit(data);
     for (size_t i = 0; i < rows * width; i++)
         if (!compare_one(name, "output", i, got[i], data->want[i],

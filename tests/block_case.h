@@ -40,7 +40,12 @@ mha_encoder_desc block_encoder_desc(const mha_decoder_desc *desc);
 /* The error that rounding may make, where norms keep rows at magnitudes of a few units. */
 double block_limit(const block_data *data);
 
-/* Makes the block, loads it, makes the call and compares. */
+/* Of the memory's rows and of the output; 0 is float32. */
+mha_type block_memory_type(const mha_decoder_desc *desc);
+mha_type block_output_type(const mha_decoder_desc *desc);
+
+/* Makes the block, loads it, makes the call and compares; and does the same on host arrays, which
+ * must give the same bits. */
 void block_case_check(device *d, const block_case *given, compare_worst *worst);
 
 #endif

@@ -1,6 +1,7 @@
 /* A feed-forward network's weights and rows, on the host and on the device. */
 #include "ffn_case.h"
 
+#include "host_memory.h"
 #include "stored.h"
 
 #include <criterion/criterion.h>
@@ -94,9 +95,41 @@ mha_ffn_weights ffn_weights_place(device *d, const ffn_weights *weights, bool ga
                               .bias_output = placed[5] };
 }
 
+mha_ffn_host_weights ffn_host_weights(const ffn_weights *weights, bool gaps)
+{
+    mha_host_input made[FFN_WEIGHTS];
+    for (int i = 0; i < FFN_WEIGHTS; i++)
+        made[i] = host_input(weights->type, weights->shapes[i], gaps && i < 3, weights->data[i]);
+    return (mha_ffn_host_weights){ made[0],      made[1],      made[2],
+                                   made[3].data, made[4].data, made[5].data };
+}
+
 static mha_type output_type(const mha_ffn_desc *desc)
 {
     return desc->output_type ? desc->output_type : desc->type;
+}
+
+/* `want` is what the call on the device's memory gave. */
+static void run_host(device *d, const ffn_case *c, const char *name, const ffn_weights *weights,
+                     const float *input, const void *want, size_t rows)
+{
+    const size_t shape[4] = { 1, 1, rows, output_width(&c->desc) };
+    const size_t bytes = rows * shape[3] * stored_bytes(output_type(&c->desc));
+    const mha_ffn_host_weights loaded = ffn_host_weights(weights, c->gaps);
+    const mha_ffn_host_args args = {
+        .rows = c->rows,
+        .input = host_input(c->desc.type, (size_t[]){ 1, 1, rows, c->desc.width }, c->gaps, input),
+        .output = host_output(output_type(&c->desc), shape, c->gaps),
+    };
+    mha_ffn *ffn = NULL;
+    cr_assert_eq(mha_ffn_create(&ffn, d->context, &c->desc), MHA_OK, "%s: %s", name, d->sentence);
+    cr_assert_eq(mha_ffn_load_host(ffn, &loaded), MHA_OK, "%s: %s", name, d->sentence);
+    cr_assert_eq(mha_ffn_run(ffn, &args), MHA_OK, "%s: %s", name, d->sentence);
+    mha_ffn_destroy(&ffn);
+    void *got = allocate(bytes, 1);
+    host_read(name, &args.output, output_type(&c->desc), shape, got);
+    cr_expect(!memcmp(got, want, bytes), "%s: host arrays give another result", name);
+    free(got);
 }
 
 static void run(device *d, const ffn_case *c, const char *name, const ffn_weights *weights,
@@ -125,12 +158,13 @@ static void run(device *d, const ffn_case *c, const char *name, const ffn_weight
                                 .output = device_arg(&to) };
     const mha_call call = device_call(d, mha_ffn_workspace(ffn));
     cr_assert_eq(mha_ffn_enqueue(ffn, &args, &call), MHA_OK, "%s: %s", name, d->sentence);
-    mha_ffn_destroy(&ffn);
-    cr_assert_null(ffn);
     stored = allocate(rows * out, stored_bytes(to_type));
     device_read(d, &to, stored);
     stored_unpack(to_type, output, stored, rows * out);
+    run_host(d, c, name, weights, input, stored, rows);
     free(stored);
+    mha_ffn_destroy(&ffn);
+    cr_assert_null(ffn);
     device_expect_guards(d, name);
     device_forget(d);
 }

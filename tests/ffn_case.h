@@ -25,6 +25,8 @@ void ffn_weights_free(ffn_weights *weights);
 reference_ffn_weights ffn_weights_reference(const ffn_weights *weights);
 /* On the device; `gaps`: between the rows of matrices. */
 mha_ffn_weights ffn_weights_place(device *d, const ffn_weights *weights, bool gaps);
+/* In host arrays. */
+mha_ffn_host_weights ffn_host_weights(const ffn_weights *weights, bool gaps);
 
 typedef struct ffn_case {
     mha_ffn_desc desc;
@@ -33,7 +35,8 @@ typedef struct ffn_case {
     uint64_t seed;
 } ffn_case;
 
-/* Loads, makes the call and compares it with the reference. */
+/* Loads, makes the call and compares it with the reference; and does the same on host arrays, which
+ * must give the same bits. */
 void ffn_case_check(device *d, const ffn_case *c, compare_worst *worst);
 
 #endif

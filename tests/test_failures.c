@@ -323,6 +323,11 @@ static mha_status load_decoder(trial *t)
     return world_load_decoder(&t->w);
 }
 
+static mha_status load_decoder_host(trial *t)
+{
+    return world_load_decoder_host(&t->w);
+}
+
 /* As load_again. */
 static void load_decoder_again(trial *t, mha_status status, const char *name)
 {
@@ -383,34 +388,59 @@ static void load_again(trial *t, mha_status status, const char *name)
     run_layer_again(t, MHA_OK, name);
 }
 
+typedef mha_status host_fn(world *w, results *got);
+
 /* Host arrays: on an error no output has changed, unless copying back failed. */
-static mha_status run_host(trial *t, bool is_layer)
+static mha_status run_host(trial *t, host_fn *run, const results *want)
 {
     world *w = &t->w;
-    results got;
+    results got = { 0 };
     for (size_t i = 0; i < WORLD_OUTPUTS; i++)
         got.out[i] = NAN;
-    for (size_t i = 0; i < WORLD_ROWS; i++)
-        got.lse[i] = NAN;
     const results before = got;
-    const mha_status status = is_layer ? world_run_layer_host(w, w->layer, got.out, got.lse)
-                                       : world_attend_host(w, w->attention, got.out, got.lse);
+    const mha_status status = run(w, &got);
     if (!status)
-        expect_right("host", &got, is_layer ? &t->layer : &t->attention);
+        expect_right("host", &got, want);
     else if (!strstr(w->d.sentence, "back"))
         cr_expect(!memcmp(&got, &before, sizeof got), "an output array has changed: %s",
                   w->d.sentence);
     return status;
 }
 
+static mha_status attend_host(world *w, results *got)
+{
+    return world_attend_host(w, w->attention, got->out, got->lse);
+}
+
 static mha_status run_attention_host(trial *t)
 {
-    return run_host(t, false);
+    return run_host(t, attend_host, &t->attention);
+}
+
+static mha_status layer_host(world *w, results *got)
+{
+    return world_run_layer_host(w, w->layer, got->out, got->lse);
 }
 
 static mha_status run_layer_host(trial *t)
 {
-    return run_host(t, true);
+    return run_host(t, layer_host, &t->layer);
+}
+
+static mha_status decode_host(world *w, results *got)
+{
+    return world_decode_host(w, got->out);
+}
+
+static mha_status run_decoder_host(trial *t)
+{
+    return run_host(t, decode_host, &t->decoder);
+}
+
+static void decode_as_ever(trial *t, mha_status status, const char *name)
+{
+    (void)status;
+    decode_again(t, MHA_OK, name);
 }
 
 /* --- the loop --- */
@@ -532,6 +562,8 @@ static const deed deeds[] = {
     { "activation", enqueue_activation, activate_again, false },
     { "decoder", enqueue_decoder, decode_again, false },
     { "decoder's load", load_decoder, load_decoder_again, false },
+    { "decoder's load from host", load_decoder_host, load_decoder_again, false },
+    { "decoder on host arrays", run_decoder_host, decode_as_ever, false },
     { "cache", enqueue_cache, append_again, false },
 };
 

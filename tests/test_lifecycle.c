@@ -104,6 +104,8 @@ Test(lifecycle, a_context_of_the_library_leaves_nothing)
         cr_expect_eq(world_attend_host(&w, w.attention, got.out, got.lse), MHA_OK);
         cr_expect_eq(world_load_host(&w, w.layer), MHA_OK);
         cr_expect_eq(world_run_layer_host(&w, w.layer, got.out, got.lse), MHA_OK);
+        cr_expect_eq(world_load_decoder_host(&w), MHA_OK);
+        cr_expect_eq(world_decode_host(&w, got.out), MHA_OK);
         world_close(&w);
         for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
             cr_expect_eq(layer_live(types[i]), 0, "way %zu: %ld x %s", way, layer_live(types[i]),

@@ -49,6 +49,8 @@ static void expect_lost(world *w, const char *name)
         { "attention_run", world_attend_host(w, w->attention, got.out, got.lse) },
         { "layer_load_host", world_load_host(w, w->layer) },
         { "layer_run", world_run_layer_host(w, w->layer, got.out, got.lse) },
+        { "decoder_load_host", world_load_decoder_host(w) },
+        { "decoder_run", world_decode_host(w, got.out) },
         { "attention_create", mha_attention_create(&attention, context, &w->desc) },
         { "layer_create", mha_layer_create(&layer, context, &w->layer_desc) },
         { "softmax_create", mha_softmax_create(&softmax, context, &w->desc) },
@@ -136,6 +138,17 @@ static mha_status run_layer_host(world *w)
     return world_run_layer_host(w, w->layer, got.out, got.lse);
 }
 
+static mha_status load_decoder_host(world *w)
+{
+    return world_load_decoder_host(w);
+}
+
+static mha_status decode_host(world *w)
+{
+    static results got;
+    return world_decode_host(w, got.out);
+}
+
 static const lost_row lost_rows[] = {
     { "clCreateKernel", create },
     { "clSetKernelArg", attend },
@@ -156,6 +169,11 @@ static const lost_row lost_rows[] = {
     { "clCreateBuffer", load_host },
     { "clCreateCommandQueue", load_host },
     { "clFinish", load_host },
+    { "clCreateBuffer", load_decoder_host },
+    { "clEnqueueNDRangeKernel", load_decoder_host },
+    { "clCreateBuffer", decode_host },
+    { "clEnqueueNDRangeKernel", decode_host },
+    { "clEnqueueReadBuffer", decode_host },
 };
 
 /* One world a row, since a lost device stays lost. */
@@ -166,6 +184,7 @@ static void lose(const lost_row *row, mha_gemm_by by)
     snprintf(name, sizeof name, "%s, row %td by %d", row->function, row - lost_rows, (int)by);
     open_watched(&w, by);
     cr_assert_eq(world_load(&w), MHA_OK);
+    cr_assert_eq(world_load_decoder(&w), MHA_OK);
     device_hush(&w.d);
     layer_reset();
     layer_fail(row->function, 1, CL_DEVICE_NOT_AVAILABLE);

@@ -396,10 +396,9 @@ mha_status world_attend_host(world *w, mha_attention *attention, float *out, flo
     return mha_attention_run(attention, &args);
 }
 
-mha_status world_load_host(world *w, mha_layer *layer)
+static mha_layer_host_weights layer_weights(const world_data *data)
 {
-    const world_data *data = &w->data;
-    const mha_layer_host_weights weights = {
+    return (mha_layer_host_weights){
         .query.data = data->weights[0],
         .key.data = data->weights[1],
         .value.data = data->weights[2],
@@ -409,6 +408,11 @@ mha_status world_load_host(world *w, mha_layer *layer)
         .bias_value = data->biases[2],
         .bias_output = data->biases[3],
     };
+}
+
+mha_status world_load_host(world *w, mha_layer *layer)
+{
+    const mha_layer_host_weights weights = layer_weights(&w->data);
     return mha_layer_load_host(layer, &weights);
 }
 
@@ -423,4 +427,33 @@ mha_status world_run_layer_host(world *w, mha_layer *layer, float *out, float *l
         .key_lengths = w->data.key_lengths,
     };
     return mha_layer_run(layer, &args);
+}
+
+/* The same as place_decoder gives. */
+mha_status world_load_decoder_host(world *w)
+{
+    const world_data *data = &w->data;
+    const mha_layer_host_weights layer = layer_weights(data);
+    const mha_ffn_host_weights ffn = { .hidden = layer.query,
+                                       .output = layer.output,
+                                       .bias_hidden = layer.bias_query };
+    const mha_norm_host_weights norm = { .weight = layer.bias_output };
+    const mha_decoder_host_weights weights = { .self_attention = layer,
+                                               .cross_attention = layer,
+                                               .feed_forward = ffn,
+                                               .feed_forward_before = ffn,
+                                               .norm_self_attention = norm,
+                                               .norm_cross_attention = norm,
+                                               .norm_feed_forward = norm,
+                                               .norm_feed_forward_before = norm };
+    return mha_decoder_load_host(w->decoder, &weights);
+}
+
+mha_status world_decode_host(world *w, float *out)
+{
+    const mha_decoder_host_args args = { .input.data = w->data.query,
+                                         .memory.data = w->data.key,
+                                         .output.data = out,
+                                         .cross_attention.key_lengths = w->data.key_lengths };
+    return mha_decoder_run(w->decoder, &args);
 }

@@ -106,5 +106,7 @@ void world_clear(world *w);
 mha_status world_attend_host(world *w, mha_attention *attention, float *out, float *lse);
 mha_status world_load_host(world *w, mha_layer *layer);
 mha_status world_run_layer_host(world *w, mha_layer *layer, float *out, float *lse);
+mha_status world_load_decoder_host(world *w);
+mha_status world_decode_host(world *w, float *out);
 
 #endif
