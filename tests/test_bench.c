@@ -103,6 +103,13 @@ Test(bench, stages_do_the_work_of_a_problem)
           2.0 * (2 * 16 * 16 * 32 + 4 * 16 * 32 * 32 + 2 * 16 * 32 * 48) },
         { "encoder-b2h2q16e32f48GNQFs", "composed",
           2.0 * 2 * (2 * 16 * 16 * 32 + 4 * 16 * 32 * 32 + 3 * 16 * 32 * 48) },
+        { "decoder-b1h2q16k40e32f48BTc", "streaming",
+          2.0 * (2 * 136 * 32 + 2 * 16 * 40 * 32 + 6 * 16 * 32 * 32 + 2 * 40 * 32 * 32 +
+                 2 * 16 * 32 * 48) },
+        { "decoder-b2h2q16k40e32f48GN", "composed",
+          2.0 * 2 *
+              (2 * 16 * 16 * 32 + 2 * 16 * 40 * 32 + 6 * 16 * 32 * 32 + 2 * 40 * 32 * 32 +
+               3 * 16 * 32 * 48) },
         { "gemm-m16n24k32", "composed", 2.0 * 16 * 24 * 32 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -143,7 +150,7 @@ static const char *report_text(report_format format, const report_result *result
 /* Faster than the device can be is said in each format, and of a stage is no rate at all. */
 Test(bench, faster_than_the_peak)
 {
-    const report_stage stage = { "attend", "kernel", 1, 101 };
+    const report_stage stage = { .stage = "attend", .what = "kernel", .ms = 1, .gflops = 101 };
     report_result result = {
         .problem = "w",
         .type = "t",
@@ -281,13 +288,10 @@ Test(bench, new_kinds_are_verified)
     tool_expect_in("stderr", tool_err, "it takes no offsets");
 }
 
-/* An encoder layer of each kind is verified as a whole, and one that is wrong would be told: the
- * limit is far below what its activation changes. */
-Test(bench, encoder_layers_are_verified)
+/* Each is verified, and one that is wrong would be told: the limit is far below what its activation
+ * changes. */
+static void expect_verified(const char *const words[4])
 {
-    static const char *const words[] = { "encoder-b2h2q5e8f12BTl", "encoder-b2h2q5e8f12FrNc",
-                                         "encoder-b1h4q5e8f12g2FtQGBe",
-                                         "encoder-b1h2q5e8f12FsNQGp" };
     tool_expect_code(RUN("mha-bench", "--json", "--verify", words[0], words[1], words[2], words[3]),
                      0);
     json_t *root = json_loads(tool_out, 0, NULL);
@@ -298,6 +302,51 @@ Test(bench, encoder_layers_are_verified)
                          words[i]);
         cr_expect_lt(number(problem, "error_limit"), 1e-4, "%s", words[i]);
     }
+    json_decref(root);
+}
+
+Test(bench, encoder_layers_are_verified)
+{
+    expect_verified((const char *const[4]){ "encoder-b2h2q5e8f12BTl", "encoder-b2h2q5e8f12FrNc",
+                                            "encoder-b1h4q5e8f12g2FtQGBe",
+                                            "encoder-b1h2q5e8f12FsNQGp" });
+}
+
+Test(bench, decoder_layers_are_verified)
+{
+    expect_verified(
+        (const char *const[4]){ "decoder-b2h2q5k7e8f12BTc", "decoder-b2h2q5k3e8f12FrNlc",
+                                "decoder-b1h4q5k9e8f12g2FtQGBe", "decoder-b2h2q1k70e8f12FsNQGB" });
+}
+
+/* The two attentions have stages of their own, whose names tell them apart. */
+Test(bench, stages_of_a_decoder_layer)
+{
+    static const char *const names[] = {
+        "project query, key, value",
+        "attend",
+        "project output",
+        "norm",
+        "cross project query",
+        "cross project key",
+        "cross project value",
+        "cross attend",
+        "cross project output",
+        "norm",
+        "feed-forward hidden",
+        "feed-forward output",
+        "norm",
+    };
+    const size_t count = sizeof names / sizeof names[0];
+    tool_expect_code(RUN("mha-bench", "--json", "--no-peak", "--speed", "--min-time", "0", "--path",
+                         "streaming", "decoder-b1h2q16k40e64f48BT"),
+                     0);
+    json_t *root = json_loads(tool_out, 0, NULL);
+    const json_t *stages = field(json_array_get(root, 0), "stages", JSON_ARRAY);
+    cr_assert_eq(json_array_size(stages), count, "%s", tool_out);
+    for (size_t i = 0; i < count; i++)
+        cr_expect_str_eq(json_string_value(json_object_get(json_array_get(stages, i), "stage")),
+                         names[i]);
     json_decref(root);
 }
 
@@ -343,7 +392,8 @@ Test(bench, a_plot)
     make_gnuplot("#!/bin/sh\ncat >\"${0%/*}/script\"\n");
     tool_expect_code(RUN("mha-bench", "--plot", tool_path(file, "it's \"a\" plot.svg"),
                          "--min-time", "0", "--path", "streaming", "b1h2q16k16d4", "b1h2q8k8d4",
-                         "b1h2q3k8d4c", "gemm-m4n5k6", "encoder-b1h2q8e4f6"),
+                         "b1h2q3k8d4c", "gemm-m4n5k6", "encoder-b1h2q8e4f6",
+                         "decoder-b1h2q8k5e4f6"),
                      0);
     tool_read(tool_path(file, "script"), script);
     tool_expect_in("the script", script, "set terminal svg ");
@@ -352,7 +402,8 @@ Test(bench, a_plot)
     tool_expect_in("the script", script, "\n16 ");
     for (const char *const *title =
              (const char *const[]){ "'b1h2d4 streaming'", "'b1h2q3d4c streaming'", "'gemm-n5k6'",
-                                    "'encoder-b1h2e4f6 streaming'", NULL };
+                                    "'encoder-b1h2e4f6 streaming'",
+                                    "'decoder-b1h2k5e4f6 streaming'", NULL };
          *title; title++) {
         const char *const first = strstr(script, *title);
         cr_expect(first && strstr(first + 1, *title), "%s: %s is not in two panels: %s", tool_shown,

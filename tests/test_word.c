@@ -172,6 +172,25 @@ Test(word, an_encoder_layer)
     cr_assert_eq(parse("layer-b8h8q3k5e512BT").ffn.flags, 0);
 }
 
+Test(word, a_decoder_layer)
+{
+    const problem parsed = parse("decoder-b8h12q3k50e384f1536BTNGcl2");
+    const mha_attention_desc *a = &parsed.desc.attention;
+    cr_assert(parsed.kind == KIND_DECODER);
+    cr_assert_eq(a->batch, 8);
+    cr_assert_eq(a->query_len, 3);
+    cr_assert_eq(a->key_len, 3);
+    cr_assert_eq(parsed.memory_len, 50);
+    cr_assert_eq(a->uses, MHA_USES_KEY_LENGTHS | MHA_USES_CAUSAL);
+    cr_assert_eq(parsed.desc.model_width, 384);
+    cr_assert_eq(parsed.desc.flags, MHA_LAYER_BIAS_ALL | MHA_LAYER_OUT_IN);
+    cr_assert_eq(parsed.ffn.hidden_width, 1536);
+    cr_assert_eq(parsed.ffn.activation, MHA_ACTIVATION_GELU);
+    cr_assert(parsed.norms_before);
+    cr_assert(!parsed.is_rms);
+    cr_assert_eq(parse("encoder-b8h12q3e384f1536").memory_len, 0);
+}
+
 Test(word, a_model)
 {
     const problem parsed = parse("model-b16q128l");
@@ -266,6 +285,8 @@ Test(word, canonical)
         { "encoder-b2h5q4e100f400Frs30QNGTBl4e", "encoder-b2h5q4e100f400l4s30BTGFrNQe" },
         { "encoder-b2h5q4e100f400twbf16tf16B", "encoder-b2h5q4e100f400Btf16twbf16" },
         { "encoder-b2h5q4e100f400Bg1", "encoder-b2h5q4e100f400g1B" },
+        { "decoder-b2h5q4k07e100f400", "decoder-b2h5q4k7e100f400" },
+        { "decoder-b2h5q4k0e100f400NQFrcl4tf16BT", "decoder-b2h5q4k0e100f400cl4BTFrNQtf16" },
         { "gemm-m5n6k7twbf16tf16", "gemm-m5n6k7tf16twbf16" },
         { "layer-b2h5q4k6e100twf16tbf16B", "layer-b2h5q4k6e100Btbf16twf16" },
         { "layer-b2h5q4k6e100", "layer-b2h5q4k6e100" },
@@ -328,7 +349,7 @@ Test(word, refusals)
         { "b2h5q4k6d20wb", 12, "neither" },
         { "b2h5q4k6d20wl3wbc", 15, "cb" },
         { "b2h5q4k6d20Swb", 13, "neither" },
-        { "b2h5q4k6d20B", 12, "for layers and encoder layers only" },
+        { "b2h5q4k6d20B", 12, "for layers of all kinds only" },
         { "b2h5q4k6d20t", 12, "no option" },
         { "b2h5q4k6d20tf32", 12, "no option" },
         { "b2h5q4k6d20f16", 12, "no option" },
@@ -372,22 +393,27 @@ Test(word, refusals)
         { "encoder-b2h5q4e100f400M", 23, "for layers only" },
         { "encoder-b2h5q4e100f400n", 23, "for attentions only" },
         { "encoder-b2h5q4e100f400+1", 23, "for attentions only" },
-        { "layer-b2h5q4k6e100G", 19, "for encoder layers only" },
-        { "b2h5q4k6d20N", 12, "for encoder layers only" },
+        { "decoder-b2h5q4e100f400", 15, "the memory length" },
+        { "decoder-b2h5q4k6e100", 21, "the width between" },
+        { "decoder-b2h5q4k6e100f400l5", 25, "above the key length, 4" },
+        { "decoder-b2h5q4k6e100f400x", 25, "for layers only" },
+        { "decoder-b2h5q4k6e100f400+1", 25, "for attentions only" },
+        { "layer-b2h5q4k6e100G", 19, "for encoder and decoder layers only" },
+        { "b2h5q4k6d20N", 12, "for encoder and decoder layers only" },
         { "gemm-", 6, "the rows" },
         { "model-b1h2q3", 9, "the query length" },
         { "model-b1q3k3", 11, "no option" },
         { "model-b1q3l4", 11, "above the key length, 3" },
         { "model-b1q3c", 11, "for attentions and layers only" },
-        { "model-b1q3B", 11, "for layers and encoder layers only" },
+        { "model-b1q3B", 11, "for layers of all kinds only" },
         { "gemm-m5n6", 10, "the inner length" },
         { "gemm-m0n6k7", 7, "at least 1" },
         { "gemm-m5n6k7l", 12, "for attentions, layers and models only" },
         { "gemm-m5n6k7n", 12, "for attentions only" },
-        { "gemm-m5n6k7T", 12, "for layers and encoder layers only" },
+        { "gemm-m5n6k7T", 12, "for layers of all kinds only" },
         { "gemm-m5n6k7tkf16", 12, "for attentions only" },
         { "gemm-m5n6k7tf16tbf16", 16, "already at character 12" },
-        { "b2h5q4k6d20twf16", 12, "for layers and encoder layers only" },
+        { "b2h5q4k6d20twf16", 12, "for layers of all kinds only" },
         { "gemm-m5n6k7m", 12, "for attentions and layers only" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

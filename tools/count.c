@@ -45,11 +45,20 @@ static double count_pairs(const problem_ready *ready)
     return pairs;
 }
 
-/* Multiplications that go with an addition in a projection of a layer. */
-static double projected_products(const problem_ready *ready, const char *stage)
+/* The same of a decoder's tokens and its memory, of which each sees all. */
+static double count_memory_pairs(const problem_ready *ready)
 {
-    const mha_layer_desc *layer = &ready->desc;
+    const mha_attention_desc *d = &ready->cross.attention;
+    return (double)d->batch * (double)d->query_len * (double)d->key_len;
+}
+
+/* Multiplications that go with an addition in a projection of a layer, or of a decoder's attention
+ * to its memory. */
+static double projected_products(const problem_ready *ready, const char *stage, bool is_cross)
+{
+    const mha_layer_desc *layer = is_cross ? &ready->cross : &ready->desc;
     const mha_attention_desc *d = &layer->attention;
+    const size_t network_rows = is_cross ? 0 : d->query_len;
     const mha_ffn_desc *ffn = &ready->ffn;
     const bool has_output = !(layer->flags & MHA_LAYER_MERGED_OUTPUT);
     const bool has_gate = ffn->flags & MHA_FFN_GATE;
@@ -64,11 +73,11 @@ static double projected_products(const problem_ready *ready, const char *stage)
           d->heads * d->head_dim + d->kv_heads * (d->head_dim + d->value_dim) },
         { "project output", has_output ? d->query_len : 0, d->heads * d->value_dim,
           layer->output_width },
-        { "feed-forward hidden", d->query_len, ffn->width, ffn->hidden_width },
-        { "feed-forward gate", has_gate ? d->query_len : 0, ffn->width, ffn->hidden_width },
-        { "feed-forward hidden, gate", has_gate ? d->query_len : 0, ffn->width,
+        { "feed-forward hidden", network_rows, ffn->width, ffn->hidden_width },
+        { "feed-forward gate", has_gate ? network_rows : 0, ffn->width, ffn->hidden_width },
+        { "feed-forward hidden, gate", has_gate ? network_rows : 0, ffn->width,
           2 * ffn->hidden_width },
-        { "feed-forward output", d->query_len, ffn->hidden_width, ffn->width },
+        { "feed-forward output", network_rows, ffn->hidden_width, ffn->width },
     };
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
         if (!strcmp(stage, list[i].stage))
@@ -78,9 +87,9 @@ static double projected_products(const problem_ready *ready, const char *stage)
 }
 
 /* The same in any stage. */
-static double stage_products(const problem_ready *ready, const char *stage)
+static double stage_products(const problem_ready *ready, const char *stage, bool is_cross)
 {
-    const mha_attention_desc *d = &ready->desc.attention;
+    const mha_attention_desc *d = &(is_cross ? &ready->cross : &ready->desc)->attention;
     const mha_gemm_desc *g = &ready->gemm_desc;
     const bool attends = !strcmp(stage, "attend") || !strcmp(stage, "decode");
     const bool scores = attends || !strcmp(stage, "scores");
@@ -88,14 +97,14 @@ static double stage_products(const problem_ready *ready, const char *stage)
     if (ready->kind == KIND_GEMM)
         return strcmp(stage, "gemm") ? 0 : (double)g->m * (double)g->n * (double)g->k;
     if (scores || weighs)
-        return count_pairs(ready) * (double)d->heads *
+        return (is_cross ? count_memory_pairs(ready) : count_pairs(ready)) * (double)d->heads *
                (double)((scores ? d->head_dim : 0) + (weighs ? d->value_dim : 0));
-    return ready->kind == KIND_ATTENTION ? 0 : projected_products(ready, stage);
+    return ready->kind == KIND_ATTENTION ? 0 : projected_products(ready, stage, is_cross);
 }
 
-double count_stage_flops(const problem_ready *ready, const char *stage)
+double count_stage_flops(const problem_ready *ready, const char *stage, bool is_cross)
 {
-    return 2 * stage_products(ready, stage) * (double)ready->repeats;
+    return 2 * stage_products(ready, stage, is_cross) * (double)ready->repeats;
 }
 
 double count_flops(const problem_ready *ready)
@@ -113,7 +122,8 @@ double count_flops(const problem_ready *ready)
     };
     double flops = 0;
     for (size_t i = 0; i < sizeof stages / sizeof stages[0]; i++)
-        flops += count_stage_flops(ready, stages[i]);
+        for (int is_cross = 0; is_cross <= (ready->kind == KIND_DECODER); is_cross++)
+            flops += count_stage_flops(ready, stages[i], is_cross);
     return flops;
 }
 

@@ -10,8 +10,9 @@
 double count_flops(const problem_ready *ready);
 
 /* Those of them that a stage of this name (see mha_stage_fn) does, whatever the path: "attend" does
- * what "scores" and "probs value" do together. 0: it does none. */
-double count_stage_flops(const problem_ready *ready, const char *stage);
+ * what "scores" and "probs value" do together. is_cross: of a decoder's attention to its memory. 0:
+ * it does none. */
+double count_stage_flops(const problem_ready *ready, const char *stage, bool is_cross);
 
 /* Bytes that any implementation moves: each input and output once, of a model the embeddings of
  * tokens, the weights and the vectors; of an attention's keys and

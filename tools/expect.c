@@ -73,17 +73,33 @@ static mha_status count_rows(const problem_ready *ready, expect_inputs *made)
     return MHA_OK;
 }
 
+/* `first` is PROBLEM_WEIGHT_QUERY, or that of the attention to a memory. */
+static reference_layer_weights layer_of(const problem_ready *ready, problem_slot first)
+{
+    const problem_tensor *t = ready->tensors + first;
+    return (reference_layer_weights){ .query = t[0].host,
+                                      .key = t[1].host,
+                                      .value = t[2].host,
+                                      .output = t[3].host,
+                                      .bias_query = t[4].host,
+                                      .bias_key = t[5].host,
+                                      .bias_value = t[6].host,
+                                      .bias_output = t[7].host };
+}
+
 /* An encoder layer is a decoder layer without a memory. */
-static void run_encoder(const problem_ready *ready, const mha_layer_desc *attention,
-                        const reference_layer_weights *weights, const reference_args *args)
+static void run_block(const problem_ready *ready, const mha_layer_desc *attention,
+                      const reference_args *args)
 {
     const problem_tensor *t = ready->tensors;
     const mha_decoder_desc desc = { .self_attention = *attention,
+                                    .cross_attention = ready->cross,
                                     .feed_forward = ready->ffn,
                                     .norm = ready->norm,
                                     .norm_place = ready->norm_place };
     const reference_decoder_weights all = {
-        .self_attention = *weights,
+        .self_attention = layer_of(ready, PROBLEM_WEIGHT_QUERY),
+        .cross_attention = layer_of(ready, PROBLEM_CROSS_WEIGHT_QUERY),
         .feed_forward = { .hidden = t[PROBLEM_FFN_HIDDEN].host,
                           .gate = t[PROBLEM_FFN_GATE].host,
                           .output = t[PROBLEM_FFN_OUTPUT].host,
@@ -91,11 +107,14 @@ static void run_encoder(const problem_ready *ready, const mha_layer_desc *attent
                           .bias_gate = t[PROBLEM_FFN_BIAS_GATE].host,
                           .bias_output = t[PROBLEM_FFN_BIAS_OUTPUT].host },
         .norm_self_attention = t[PROBLEM_NORM_ATTENTION].host,
+        .norm_cross_attention = t[PROBLEM_NORM_CROSS].host,
         .norm_feed_forward = t[PROBLEM_NORM_FFN].host,
     };
-    reference_decoder(
-        &desc, &all,
-        &(reference_decoder_args){ .input = args->query, .self = *args, .output = args->output });
+    reference_decoder(&desc, &all,
+                      &(reference_decoder_args){ .input = args->query,
+                                                 .memory = t[PROBLEM_KEY].host,
+                                                 .self = *args,
+                                                 .output = args->output });
 }
 
 static void run_reference(const problem_ready *ready, const expect_inputs *made,
@@ -129,21 +148,12 @@ static void run_reference(const problem_ready *ready, const expect_inputs *made,
         .probs = wanted[PROBLEM_PROBS],
         .lse = made->lse ? made->lse : wanted[PROBLEM_LSE],
     };
-    const reference_layer_weights weights = {
-        .query = t[PROBLEM_WEIGHT_QUERY].host,
-        .key = t[PROBLEM_WEIGHT_KEY].host,
-        .value = t[PROBLEM_WEIGHT_VALUE].host,
-        .output = t[PROBLEM_WEIGHT_OUTPUT].host,
-        .bias_query = t[PROBLEM_BIAS_QUERY].host,
-        .bias_key = t[PROBLEM_BIAS_KEY].host,
-        .bias_value = t[PROBLEM_BIAS_VALUE].host,
-        .bias_output = t[PROBLEM_BIAS_OUTPUT].host,
-    };
+    const reference_layer_weights weights = layer_of(ready, PROBLEM_WEIGHT_QUERY);
     if (ready->kind == KIND_GEMM)
         reference_gemm(&ready->gemm_desc, &(reference_gemm_args){
                                               .a = args.query, .b = args.key, .out = args.output });
-    else if (ready->kind == KIND_ENCODER)
-        run_encoder(ready, &desc, &weights, &args);
+    else if (ready->kind == KIND_ENCODER || ready->kind == KIND_DECODER)
+        run_block(ready, &desc, &args);
     else if (ready->kind == KIND_LAYER)
         reference_layer(&desc, &weights, &args);
     else

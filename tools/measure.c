@@ -158,15 +158,33 @@ static mha_status keep_shortest(const stage_log *log, report_stage **stages, siz
     return status;
 }
 
+/* Which stages are of a decoder's attention to its memory: those from the first "project query"
+ * that follows the output of the attention to itself, to its own output. A step may be many
+ * commands. */
+static void find_cross(report_stage *stages, size_t num_stages)
+{
+    static const char output[] = "project output";
+    size_t i = 0;
+    while (i < num_stages && strcmp(stages[i].stage, output) != 0)
+        i++;
+    while (i < num_stages && strcmp(stages[i].stage, "project query") != 0)
+        i++;
+    for (; i < num_stages && strcmp(stages[i].stage, output) != 0; i++)
+        stages[i].is_cross = true;
+    for (; i < num_stages && !strcmp(stages[i].stage, output); i++)
+        stages[i].is_cross = true;
+}
+
 /* Commands of one step share its work evenly: they are the same product of several batches. */
 static void rate_stages(const problem_ready *ready, report_stage *stages, size_t num_stages)
 {
     for (size_t i = 0; i < num_stages; i++) {
         double commands = 0;
         for (size_t k = 0; k < num_stages; k++)
-            commands += !strcmp(stages[i].stage, stages[k].stage);
-        stages[i].gflops =
-            count_stage_flops(ready, stages[i].stage) / commands / (stages[i].ms * 1e6);
+            commands += stages[i].is_cross == stages[k].is_cross &&
+                        !strcmp(stages[i].stage, stages[k].stage);
+        stages[i].gflops = count_stage_flops(ready, stages[i].stage, stages[i].is_cross) /
+                           commands / (stages[i].ms * 1e6);
     }
 }
 
@@ -207,6 +225,8 @@ mha_status measure_stages(const problem_ready *ready, report_stage **stages, siz
     }
     if (!status && ready->model)
         join_stages(*stages, num_stages);
+    if (!status && ready->decoder)
+        find_cross(*stages, *num_stages);
     if (!status)
         rate_stages(ready, *stages, *num_stages);
     clFinish(queue);

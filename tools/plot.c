@@ -98,6 +98,20 @@ static void take_out(char *text, const char *part)
         memmove(found, found + strlen(part), strlen(found + strlen(part)) + 1);
 }
 
+/* The length that differs from point to point, as a word has it where it is 0. */
+static const char *length_of(problem_kind kind, bool square)
+{
+    switch (kind) {
+    case KIND_GEMM:
+        return "m0";
+    case KIND_ATTENTION:
+    case KIND_LAYER:
+        return square ? "q0k0" : "k0";
+    default:
+        return "q0"; /* the rows are the keys */
+    }
+}
+
 /* The word without the length that differs from point to point, and the path. */
 static curve curve_of(const problem *subject, const char *path)
 {
@@ -109,10 +123,7 @@ static curve curve_of(const problem *subject, const char *path)
     if (square)
         d->query_len = 0;
     word_print(&rest, made.title, sizeof made.title);
-    take_out(made.title, rest.kind == KIND_GEMM                                 ? "m0"
-                         : rest.kind == KIND_ENCODER || rest.kind == KIND_MODEL ? "q0"
-                         : square                                               ? "q0k0"
-                                                                                : "k0");
+    take_out(made.title, length_of(rest.kind, square));
     const size_t length = strlen(made.title);
     if (strcmp(path, "-"))
         snprintf(made.title + length, sizeof made.title - length, " %s", path);

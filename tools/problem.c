@@ -56,6 +56,26 @@ static size_t last_position(const mha_attention_desc *desc)
     return desc->uses & MHA_USES_RING ? 4 * desc->key_len : desc->key_len;
 }
 
+/* As the library has it of a word: a decoder's attention to its memory has the heads, the weights
+ * and the choices of the one to itself. */
+static void describe_cross(problem_ready *self, const mha_layer_desc *own, size_t memory_len)
+{
+    const mha_attention_desc *a = &own->attention;
+    self->cross = (mha_layer_desc){
+        .attention = { .heads = a->heads,
+                       .kv_heads = a->kv_heads,
+                       .key_len = memory_len,
+                       .value_dim = a->value_dim,
+                       .path = a->path,
+                       .tiling = a->tiling,
+                       .gemm = a->gemm },
+        .model_width = own->model_width,
+        .flags = own->flags,
+        .projection = own->projection,
+        .weight_type = own->weight_type,
+    };
+}
+
 mha_status problem_open(problem_ready **out, mha_context *context, const problem *subject,
                         const problem_options *options, char *reason, size_t reason_size)
 {
@@ -81,6 +101,7 @@ mha_status problem_open(problem_ready **out, mha_context *context, const problem
     self->norm.kind = subject->is_rms ? MHA_NORM_RMS : MHA_NORM_LAYER;
     self->norm.uses = MHA_NORM_WEIGHT | (subject->is_rms ? 0 : MHA_NORM_BIAS);
     self->norm_place = subject->norms_before ? MHA_NORM_BEFORE : MHA_NORM_AFTER;
+    describe_cross(self, &given, subject->memory_len);
     self->mask_share = subject->mask_share;
     self->key_length = subject->key_length;
     self->draws_lengths = given.attention.uses & MHA_USES_KEY_LENGTHS && !subject->key_length;
@@ -104,7 +125,7 @@ mha_status problem_open(problem_ready **out, mha_context *context, const problem
             is_model ? problem_model_fill(self, options->seed) : make_tensors(self, options->seed);
     if (!status)
         status = make_workspace(self);
-    if (!status && (self->layer || self->encoder))
+    if (!status && (self->layer || self->encoder || self->decoder))
         status = problem_load(self);
     if (status)
         problem_close(&self);

@@ -13,7 +13,8 @@
 typedef enum problem_slot {
     PROBLEM_QUERY, /* of a gemm: the first factor */
     /* Of a layer that is self-attention: empty, query is all three. A cache: what it holds before
-     * the call, which changes it. Key, of a gemm: the second factor. */
+     * the call, which changes it. Key, of a gemm: the second factor; of a decoder layer: the
+     * memory. */
     PROBLEM_KEY,
     PROBLEM_VALUE,
     PROBLEM_BIAS,
@@ -38,19 +39,23 @@ typedef enum problem_slot {
     PROBLEM_BIAS_KEY,
     PROBLEM_BIAS_VALUE,
     PROBLEM_BIAS_OUTPUT,
-    PROBLEM_FFN_HIDDEN, /* of an encoder layer, in the order of its network's projections */
+    PROBLEM_CROSS_WEIGHT_QUERY, /* the same eight, of a decoder layer's attention to its memory */
+    PROBLEM_CROSS_BIAS_OUTPUT = PROBLEM_CROSS_WEIGHT_QUERY + 7,
+    PROBLEM_FFN_HIDDEN, /* of a block, in the order of its network's projections */
     PROBLEM_FFN_GATE,
     PROBLEM_FFN_OUTPUT,
     PROBLEM_FFN_BIAS_HIDDEN,
     PROBLEM_FFN_BIAS_GATE,
     PROBLEM_FFN_BIAS_OUTPUT,
     PROBLEM_NORM_ATTENTION, /* [weight | bias][width] */
+    PROBLEM_NORM_CROSS,
     PROBLEM_NORM_FFN,
     PROBLEM_OUTPUT,
     PROBLEM_SCORES,
     PROBLEM_PROBS,
     PROBLEM_LSE,
-    PROBLEM_SLOTS
+    PROBLEM_SLOTS,
+    PROBLEM_TO_CROSS = PROBLEM_CROSS_WEIGHT_QUERY - PROBLEM_WEIGHT_QUERY
 } problem_slot;
 
 /* Packed. A slot that the problem does not use has `used` false and nothing else. */
@@ -85,17 +90,19 @@ typedef struct problem_ready {
     bool is_self;        /* of a layer: query, key and value are one tensor */
     mha_layer_desc desc; /* with the options, and no 0 that stands for a size */
     mha_gemm_desc gemm_desc;
-    mha_ffn_desc ffn; /* of an encoder layer, with its width; and so are these: */
+    mha_ffn_desc ffn; /* of an encoder or decoder layer, with its width; and so are these: */
     mha_norm_desc norm;
     mha_norm_place norm_place;
-    size_t repeats;     /* layers of a model, of which all this tells; else 1 */
-    float mask_share;   /* of the pairs that a mask lets be seen */
-    size_t key_length;  /* of each batch; 0: random ones */
-    bool draws_lengths; /* of a model, which has lengths in any case: they are random */
+    mha_layer_desc cross; /* of a decoder layer, as desc: its attention to the memory */
+    size_t repeats;       /* layers of a model, of which all this tells; else 1 */
+    float mask_share;     /* of the pairs that a mask lets be seen */
+    size_t key_length;    /* of each batch; 0: random ones */
+    bool draws_lengths;   /* of a model, which has lengths in any case: they are random */
     mha_context *context;
     mha_attention *attention; /* this */
     mha_layer *layer;         /* or this */
     mha_encoder *encoder;     /* or this */
+    mha_decoder *decoder;     /* or this */
     mha_gemm *gemm;           /* or this */
     problem_model *model;     /* or this: its vectors are the output, which lies on the host */
     uint64_t dropout_seed;

@@ -43,12 +43,13 @@ static void fill_table(const mha_attention_desc *d, float *data, double (*turn)(
 
 static void fill_slot(problem_ready *self, problem_slot slot, uint64_t seed)
 {
-    const mha_layer_desc *layer = &self->desc;
+    const bool is_cross = slot >= PROBLEM_CROSS_WEIGHT_QUERY && slot <= PROBLEM_CROSS_BIAS_OUTPUT;
+    const mha_layer_desc *layer = is_cross ? &self->cross : &self->desc;
     const mha_attention_desc *d = &layer->attention;
     void *data = self->tensors[slot].host;
     const size_t count = self->tensors[slot].count;
 
-    switch (slot) {
+    switch (is_cross ? (problem_slot)(slot - PROBLEM_TO_CROSS) : slot) {
     case PROBLEM_QUERY:
     case PROBLEM_KEY:
     case PROBLEM_VALUE:
@@ -102,6 +103,7 @@ static void fill_slot(problem_ready *self, problem_slot slot, uint64_t seed)
         fill_weight(data, count, seed, self->ffn.hidden_width);
         break;
     case PROBLEM_NORM_ATTENTION:
+    case PROBLEM_NORM_CROSS:
     case PROBLEM_NORM_FFN:
         fill_uniform(data, count, seed, 0.5f, 1.5f);
         break;

@@ -14,6 +14,16 @@ static mha_status create_encoder(problem_ready *self, const mha_layer_desc *give
     return mha_encoder_create(&self->encoder, self->context, &desc);
 }
 
+static mha_status create_decoder(problem_ready *self, const mha_layer_desc *given)
+{
+    mha_decoder_desc desc = { .self_attention = *given,
+                              .cross_attention = self->cross,
+                              .feed_forward = self->ffn,
+                              .norm = self->norm,
+                              .norm_place = self->norm_place };
+    return mha_decoder_create(&self->decoder, self->context, &desc);
+}
+
 mha_status problem_create(problem_ready *self, const mha_layer_desc *given)
 {
     mha_status status;
@@ -30,6 +40,10 @@ mha_status problem_create(problem_ready *self, const mha_layer_desc *given)
         status = create_encoder(self, given);
         self->need = mha_encoder_workspace(self->encoder);
         return status;
+    case KIND_DECODER:
+        status = create_decoder(self, given);
+        self->need = mha_decoder_workspace(self->decoder);
+        return status;
     case KIND_ATTENTION:
     default:
         status = mha_attention_create(&self->attention, self->context, &given->attention);
@@ -43,6 +57,7 @@ void problem_destroy(problem_ready *self)
     mha_attention_destroy(&self->attention);
     mha_layer_destroy(&self->layer);
     mha_encoder_destroy(&self->encoder);
+    mha_decoder_destroy(&self->decoder);
     mha_gemm_destroy(&self->gemm);
 }
 
@@ -68,20 +83,34 @@ static mha_norm_weights norm_of(const problem_ready *self, problem_slot slot)
     return weights;
 }
 
+/* `first` is PROBLEM_WEIGHT_QUERY, or that of the attention to a memory. */
+static mha_layer_weights layer_of(const problem_ready *self, problem_slot first)
+{
+    mha_tensor list[8];
+    for (int i = 0; i < 8; i++)
+        list[i] = tensor_of(self, (problem_slot)(first + i));
+    return (mha_layer_weights){ list[0], list[1], list[2], list[3],
+                                list[4], list[5], list[6], list[7] };
+}
+
+static mha_status load_decoder(problem_ready *self, const mha_encoder_weights *shared,
+                               const mha_call *call)
+{
+    const mha_decoder_weights weights = {
+        .self_attention = shared->self_attention,
+        .cross_attention = layer_of(self, PROBLEM_CROSS_WEIGHT_QUERY),
+        .feed_forward = shared->feed_forward,
+        .norm_self_attention = shared->norm_self_attention,
+        .norm_cross_attention = norm_of(self, PROBLEM_NORM_CROSS),
+        .norm_feed_forward = shared->norm_feed_forward,
+    };
+    return mha_decoder_load(self->decoder, &weights, call);
+}
+
 static mha_status load_weights(problem_ready *self, cl_command_queue queue)
 {
-    const mha_layer_weights weights = {
-        .query = tensor_of(self, PROBLEM_WEIGHT_QUERY),
-        .key = tensor_of(self, PROBLEM_WEIGHT_KEY),
-        .value = tensor_of(self, PROBLEM_WEIGHT_VALUE),
-        .output = tensor_of(self, PROBLEM_WEIGHT_OUTPUT),
-        .bias_query = tensor_of(self, PROBLEM_BIAS_QUERY),
-        .bias_key = tensor_of(self, PROBLEM_BIAS_KEY),
-        .bias_value = tensor_of(self, PROBLEM_BIAS_VALUE),
-        .bias_output = tensor_of(self, PROBLEM_BIAS_OUTPUT),
-    };
     const mha_encoder_weights all = {
-        .self_attention = weights,
+        .self_attention = layer_of(self, PROBLEM_WEIGHT_QUERY),
         .feed_forward = { .hidden = tensor_of(self, PROBLEM_FFN_HIDDEN),
                           .gate = tensor_of(self, PROBLEM_FFN_GATE),
                           .output = tensor_of(self, PROBLEM_FFN_OUTPUT),
@@ -92,8 +121,12 @@ static mha_status load_weights(problem_ready *self, cl_command_queue queue)
         .norm_feed_forward = norm_of(self, PROBLEM_NORM_FFN),
     };
     const mha_call call = { .queue = queue };
-    mha_status status = self->encoder ? mha_encoder_load(self->encoder, &all, &call)
-                                      : mha_layer_load(self->layer, &weights, &call);
+    mha_status status;
+    if (self->decoder)
+        status = load_decoder(self, &all, &call);
+    else
+        status = self->encoder ? mha_encoder_load(self->encoder, &all, &call)
+                               : mha_layer_load(self->layer, &all.self_attention, &call);
     if (!status)
         status = clFinish(queue);
     return status;
@@ -122,17 +155,25 @@ static size_t total_of(const problem_ready *self, problem_slot offsets, problem_
     return self->tensors[offsets].used ? self->tensors[tensor].shape[2] : 0;
 }
 
-/* The block gives its attention the rows. */
-static mha_status enqueue_encoder(const problem_ready *self, const mha_attention_args *given,
-                                  const mha_call *call)
+/* The block gives its attentions the rows. */
+static mha_status enqueue_block(const problem_ready *self, const mha_attention_args *given,
+                                const mha_call *call)
 {
-    mha_encoder_args args = { .input = given->query,
-                              .output = given->output,
-                              .self_attention = *given };
+    mha_attention_args options = *given;
     const mha_tensor none = { 0 };
-    args.self_attention.query = args.self_attention.key = args.self_attention.value = none;
-    args.self_attention.output = none;
-    return mha_encoder_enqueue(self->encoder, &args, call);
+    options.query = options.key = options.value = options.output = none;
+    if (self->encoder)
+        return mha_encoder_enqueue(self->encoder,
+                                   &(mha_encoder_args){ .input = given->query,
+                                                        .output = given->output,
+                                                        .self_attention = options },
+                                   call);
+    return mha_decoder_enqueue(self->decoder,
+                               &(mha_decoder_args){ .input = given->query,
+                                                    .output = given->output,
+                                                    .memory = tensor_of(self, PROBLEM_KEY),
+                                                    .self_attention = options },
+                               call);
 }
 
 mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mha_stage_fn *stage,
@@ -180,8 +221,8 @@ mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mh
         return problem_model_run(self, queue, stage, stage_data);
     if (self->gemm)
         return mha_gemm_enqueue(self->gemm, &matrices, &call);
-    if (self->encoder)
-        return enqueue_encoder(self, &args, &call);
+    if (self->encoder || self->decoder)
+        return enqueue_block(self, &args, &call);
     return self->layer ? mha_layer_enqueue(self->layer, &args, &call)
                        : mha_attention_enqueue(self->attention, &args, &call);
 }
@@ -194,6 +235,8 @@ static size_t explain(const problem_ready *self, char *text, size_t capacity)
         return 0; /* a product has nothing to choose from */
     if (self->encoder)
         return mha_encoder_explain(self->encoder, text, capacity);
+    if (self->decoder)
+        return mha_decoder_explain(self->decoder, text, capacity);
     return self->layer ? mha_layer_explain(self->layer, text, capacity)
                        : mha_attention_explain(self->attention, text, capacity);
 }

@@ -8,8 +8,8 @@
 /* SIZE_MAX where it overflows. */
 size_t problem_multiply(size_t a, size_t b);
 
-/* Resolves the desc and says which tensors there are. Offsets get their data too, since they decide
- * shapes. */
+/* Resolves the descs and says which tensors there are. Offsets get their data too, since they
+ * decide shapes. */
 mha_status problem_size(problem_ready *self, const mha_layer_desc *given, bool is_cross,
                         uint64_t seed);
 

@@ -145,27 +145,35 @@ static mha_status size_attention(problem_ready *self, uint64_t seed)
     return MHA_OK;
 }
 
-static void size_weights(problem_ready *self)
+/* Weights of the layer itself, or of a decoder's attention to its memory. */
+static void size_weights(problem_ready *self, const mha_layer_desc *layer, bool is_cross)
 {
-    const mha_layer_desc *layer = &self->desc;
     const mha_attention_desc *d = &layer->attention;
     const mha_type type = layer->weight_type;
-    use_type(self, PROBLEM_WEIGHT_QUERY, type, layer->query_width, d->heads, d->head_dim, 1);
-    use_type(self, PROBLEM_WEIGHT_KEY, type, layer->key_width, d->kv_heads, d->head_dim, 1);
-    use_type(self, PROBLEM_WEIGHT_VALUE, type, layer->value_width, d->kv_heads, d->value_dim, 1);
-    if (!(layer->flags & MHA_LAYER_MERGED_OUTPUT))
-        use_type(self, PROBLEM_WEIGHT_OUTPUT, type, d->heads, d->value_dim, layer->output_width, 1);
-    if (layer->flags & MHA_LAYER_BIAS_QUERY)
-        use_type(self, PROBLEM_BIAS_QUERY, type, d->heads, d->head_dim, 1, 1);
-    if (layer->flags & MHA_LAYER_BIAS_KEY)
-        use_type(self, PROBLEM_BIAS_KEY, type, d->kv_heads, d->head_dim, 1, 1);
-    if (layer->flags & MHA_LAYER_BIAS_VALUE)
-        use_type(self, PROBLEM_BIAS_VALUE, type, d->kv_heads, d->value_dim, 1, 1);
-    if (layer->flags & MHA_LAYER_BIAS_OUTPUT)
-        use_type(self, PROBLEM_BIAS_OUTPUT, type, layer->output_width, 1, 1, 1);
+    const unsigned flags = layer->flags;
+    const struct {
+        problem_slot slot;
+        bool exists;
+        size_t shape[3];
+    } list[] = {
+        { PROBLEM_WEIGHT_QUERY, true, { layer->query_width, d->heads, d->head_dim } },
+        { PROBLEM_WEIGHT_KEY, true, { layer->key_width, d->kv_heads, d->head_dim } },
+        { PROBLEM_WEIGHT_VALUE, true, { layer->value_width, d->kv_heads, d->value_dim } },
+        { PROBLEM_WEIGHT_OUTPUT,
+          !(flags & MHA_LAYER_MERGED_OUTPUT),
+          { d->heads, d->value_dim, layer->output_width } },
+        { PROBLEM_BIAS_QUERY, flags & MHA_LAYER_BIAS_QUERY, { d->heads, d->head_dim, 1 } },
+        { PROBLEM_BIAS_KEY, flags & MHA_LAYER_BIAS_KEY, { d->kv_heads, d->head_dim, 1 } },
+        { PROBLEM_BIAS_VALUE, flags & MHA_LAYER_BIAS_VALUE, { d->kv_heads, d->value_dim, 1 } },
+        { PROBLEM_BIAS_OUTPUT, flags & MHA_LAYER_BIAS_OUTPUT, { layer->output_width, 1, 1 } },
+    };
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+        if (list[i].exists)
+            use_type(self, (problem_slot)(list[i].slot + (is_cross ? PROBLEM_TO_CROSS : 0)), type,
+                     list[i].shape[0], list[i].shape[1], list[i].shape[2], 1);
 }
 
-/* What an encoder layer has beside its attention. */
+/* What a block has beside its attentions. */
 static void size_block(problem_ready *self)
 {
     const size_t width = self->desc.query_width, between = self->ffn.hidden_width;
@@ -197,8 +205,23 @@ static void size_layer(problem_ready *self)
         use_type(self, PROBLEM_VALUE, d->type, d->batch, d->key_len, layer->value_width, 1);
     }
     use_type(self, PROBLEM_OUTPUT, d->type, d->batch, d->query_len, layer->output_width, 1);
-    size_weights(self);
+    size_weights(self, layer, false);
     size_options(self, &(const axis_rows){ d->batch, d->query_len });
+}
+
+/* The memory, and what attends to it. */
+static void size_cross(problem_ready *self)
+{
+    const mha_attention_desc *a = &self->desc.attention;
+    const size_t vectors = self->norm.uses & MHA_NORM_BIAS ? 2 : 1;
+    self->cross.attention.batch = a->batch;
+    self->cross.attention.query_len = a->query_len;
+    self->cross = reference_layer_resolve(&self->cross);
+    use_type(self, PROBLEM_KEY, a->type, a->batch, self->cross.attention.key_len,
+             self->cross.key_width, 1);
+    size_weights(self, &self->cross, true);
+    use_type(self, PROBLEM_NORM_CROSS, self->ffn.weight_type, vectors, self->desc.query_width, 1,
+             1);
 }
 
 static void size_gemm(problem_ready *self)
@@ -228,8 +251,10 @@ mha_status problem_size(problem_ready *self, const mha_layer_desc *given, bool i
     self->is_self = !is_cross && d.attention.query_len == d.attention.key_len &&
                     d.query_width == d.key_width && d.key_width == d.value_width;
     size_layer(self);
-    if (self->kind == KIND_ENCODER || self->kind == KIND_MODEL)
+    if (self->kind != KIND_LAYER)
         size_block(self);
+    if (self->kind == KIND_DECODER)
+        size_cross(self);
     if (self->kind == KIND_MODEL) /* a vector of each sentence */
         use_floats(self, PROBLEM_OUTPUT, d.attention.batch, d.output_width, 1, 1);
     return MHA_OK;

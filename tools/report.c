@@ -26,6 +26,16 @@ bool report_is_invalid(const report_result *result)
            result->gflops > result->peak_gflops;
 }
 
+enum {
+    STAGE_NAME = 48
+};
+
+static const char *name_of(const report_stage *stage, char name[STAGE_NAME])
+{
+    snprintf(name, STAGE_NAME, "%s%s", stage->is_cross ? "cross " : "", stage->stage);
+    return name;
+}
+
 /* Whether a stage's rate means anything: some drivers' events tell of no time at all. */
 static bool has_rate(const report_result *result, const report_stage *stage)
 {
@@ -107,7 +117,8 @@ static void print_share_cell(FILE *out, bool is_there, double part, double whole
 
 static void print_stage(FILE *out, const report_result *result, const report_stage *stage)
 {
-    fprintf(out, "    %-19s  %-28s %10.4f ms", stage->stage, stage->what, stage->ms);
+    char name[STAGE_NAME];
+    fprintf(out, "    %-19s  %-28s %10.4f ms", name_of(stage, name), stage->what, stage->ms);
     if (has_rate(result, stage)) {
         print_cell(out, 9, true, "%.2f", stage->gflops);
         print_share_cell(out, result->has_peak, stage->gflops, result->peak_gflops);
@@ -202,11 +213,12 @@ static json_t *json_stages(const report_result *result)
     for (size_t i = 0; i < result->num_stages; i++) {
         const report_stage *stage = &result->stages[i];
         const bool is_known = has_rate(result, stage), has_share = is_known && result->has_peak;
+        char name[STAGE_NAME];
         json_array_append_new(
             stages,
-            json_pack("{s:s, s:s, s:f, s:o, s:o}", "stage", stage->stage, "what", stage->what, "ms",
-                      stage->ms, "gflops", json_number(is_known, stage->gflops), "peak_share",
-                      json_number(has_share, stage->gflops / result->peak_gflops)));
+            json_pack("{s:s, s:s, s:f, s:o, s:o}", "stage", name_of(stage, name), "what",
+                      stage->what, "ms", stage->ms, "gflops", json_number(is_known, stage->gflops),
+                      "peak_share", json_number(has_share, stage->gflops / result->peak_gflops)));
     }
     return stages;
 }

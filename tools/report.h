@@ -18,6 +18,7 @@ typedef struct report_stage {
     const char *what;  /* the kernel or routine that did it */
     double ms;
     double gflops; /* GFLOP/s; 0 or no finite number: not known */
+    bool is_cross; /* of the attention to a memory, where another has stages of the same names */
 } report_stage;
 
 /* All strings are the caller's and live during report_add only. */

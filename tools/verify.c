@@ -26,19 +26,30 @@ static mha_status poison_outputs(const problem_ready *ready, cl_command_queue qu
     return status;
 }
 
+static size_t attended_length(const mha_attention_desc *d)
+{
+    return d->head_dim + d->key_len;
+}
+
+static size_t layer_length(const mha_layer_desc *layer)
+{
+    const mha_attention_desc *d = &layer->attention;
+    return attended_length(d) + layer->query_width + layer->key_width + layer->value_width +
+           d->heads * d->value_dim;
+}
+
 /* How many numbers are summed on the way to an output element, one sum after the other. */
 static size_t summed_length(const problem_ready *ready)
 {
-    const mha_layer_desc *layer = &ready->desc;
-    const mha_attention_desc *d = &layer->attention;
     if (ready->kind == KIND_GEMM)
         return ready->gemm_desc.k;
-    size_t length = d->head_dim + d->key_len;
-    if (ready->kind != KIND_ATTENTION)
-        length +=
-            layer->query_width + layer->key_width + layer->value_width + d->heads * d->value_dim;
-    if (ready->kind == KIND_ENCODER || ready->kind == KIND_MODEL) /* two projections and norms */
+    if (ready->kind == KIND_ATTENTION)
+        return attended_length(&ready->desc.attention);
+    size_t length = layer_length(&ready->desc);
+    if (ready->kind != KIND_LAYER) /* two projections and norms */
         length += 3 * ready->ffn.width + ready->ffn.hidden_width;
+    if (ready->kind == KIND_DECODER)
+        length += layer_length(&ready->cross) + ready->ffn.width;
     return length * ready->repeats;
 }
 

@@ -130,11 +130,12 @@ static void settle_biases(problem *out)
 
 /* The rows of a whole layer are its keys, and something lies between the projections of its
  * network. */
-static void settle_encoder(problem *out)
+static void settle_block(problem *out)
 {
-    if (out->kind == KIND_ENCODER || out->kind == KIND_MODEL)
+    const bool is_block = out->kind == KIND_ENCODER || out->kind == KIND_DECODER;
+    if (is_block || out->kind == KIND_MODEL)
         out->desc.attention.key_len = out->desc.attention.query_len;
-    if (out->kind != KIND_ENCODER)
+    if (!is_block)
         out->ffn = (mha_ffn_desc){ 0 };
     else if (!out->ffn.activation)
         out->ffn.activation = WORD_FUNCTION;
@@ -162,7 +163,7 @@ bool word_parse(const char *word, problem *out, char *error, size_t error_size)
     while (ok && *p.next)
         ok = read_option(&p);
     settle_biases(out);
-    settle_encoder(out);
+    settle_block(out);
     ok = ok && settle_diagonal(&p) && settle_cache(&p) && check_lengths(&p);
     if (!ok)
         memset(out, 0, sizeof *out);

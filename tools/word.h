@@ -10,6 +10,7 @@ typedef enum problem_kind {
     KIND_ATTENTION, /* only desc.attention counts */
     KIND_LAYER,
     KIND_ENCODER, /* a layer of a transformer: desc is its self-attention */
+    KIND_DECODER, /* the same, that attends to a memory as well */
     KIND_GEMM,    /* only gemm counts */
     KIND_MODEL    /* sentences of query_len tokens, whose vectors a network of a folder makes */
 } problem_kind;
@@ -24,8 +25,9 @@ typedef struct problem {
     size_t key_length;   /* with MHA_USES_KEY_LENGTHS: of each batch; 0: random ones */
     mha_layer_desc desc; /* fields that the word leaves out are 0 */
     mha_gemm_desc gemm;
-    mha_ffn_desc ffn; /* of an encoder layer, and so are these: */
+    mha_ffn_desc ffn; /* of an encoder or decoder layer, and so are these: */
     bool norms_before, is_rms;
+    size_t memory_len; /* of a decoder layer */
 } problem;
 
 /* problem.mask_share where the word says none. */

@@ -3,15 +3,15 @@
 
 #define ATTENTION(member) .field = offsetof(problem, desc.attention.member)
 #define TYPE(member, letters_type) .kind = PART_TYPE, ATTENTION(member), .type = (letters_type)
-#define WEIGHT_TYPE(letters_type)                                                           \
-    IN_LAYER | IN_ENCODER, .kind = PART_TYPE, .field = offsetof(problem, desc.weight_type), \
-                           .type = (letters_type)
+#define WEIGHT_TYPE(letters_type)                                                         \
+    IN_LAYER | IN_BLOCK, .kind = PART_TYPE, .field = offsetof(problem, desc.weight_type), \
+                         .type = (letters_type)
 #define GEMM_TYPE(member, letters_type) .kind = PART_TYPE, GEMM(member), .type = (letters_type)
 #define GEMM(member) .place = IN_GEMM, .field = offsetof(problem, gemm.member)
 #define LAYER(member) .place = IN_LAYER, .field = offsetof(problem, desc.member)
-#define FFN(member) .place = IN_ENCODER, .field = offsetof(problem, ffn.member)
+#define FFN(member) .place = IN_BLOCK, .field = offsetof(problem, ffn.member)
 #define FLAG(bits, ffn_bits) \
-    .kind = PART_LETTER, .place = IN_LAYER | IN_ENCODER, .flags = (bits), .ffn_flags = (ffn_bits)
+    .kind = PART_LETTER, .place = IN_LAYER | IN_BLOCK, .flags = (bits), .ffn_flags = (ffn_bits)
 #define FFN_BIAS_ALL (MHA_FFN_BIAS_HIDDEN | MHA_FFN_BIAS_GATE | MHA_FFN_BIAS_OUTPUT)
 #define USES(bits) .kind = PART_LETTER, .uses = (bits)
 #define CACHE(bits) IN_ATTENTION, .needs_cache = true, .uses = (bits)
@@ -21,8 +21,10 @@ const word_part word_parts[] = {
     { "h", "the heads", .required = true, ATTENTION(heads), .least = 1 },
     { "q", "the query length", IN_MOST | IN_MODEL, .required = true, ATTENTION(query_len) },
     { "k", "the key length", IN_ATTENTION | IN_LAYER, .required = true, ATTENTION(key_len) },
+    { "k", "the memory length", IN_DECODER, .required = true,
+      .field = offsetof(problem, memory_len) },
     { "d", "the head dim", IN_ATTENTION, .required = true, ATTENTION(head_dim), .least = 1 },
-    { "e", "the model width", IN_LAYER | IN_ENCODER, .required = true,
+    { "e", "the model width", IN_LAYER | IN_BLOCK, .required = true,
       .field = offsetof(problem, desc.model_width), .least = 1 },
     { "f", "the width between", .required = true, FFN(hidden_width), .least = 1 },
 
@@ -55,11 +57,10 @@ const word_part word_parts[] = {
     { "M", "merged heads as output", IN_LAYER, .kind = PART_LETTER,
       .flags = MHA_LAYER_MERGED_OUTPUT },
     { "x", "cross-attention", IN_LAYER, .kind = PART_FLAG, .field = offsetof(problem, is_cross) },
-    { "G", "a gate", IN_ENCODER, .kind = PART_LETTER, .ffn_flags = MHA_FFN_GATE },
+    { "G", "a gate", IN_BLOCK, .kind = PART_LETTER, .ffn_flags = MHA_FFN_GATE },
     { "F", "the activation", .kind = PART_FUNCTION, FFN(activation) },
-    { "N", "norms before", IN_ENCODER, .kind = PART_FLAG,
-      .field = offsetof(problem, norms_before) },
-    { "Q", "RMS norms", IN_ENCODER, .kind = PART_FLAG, .field = offsetof(problem, is_rms) },
+    { "N", "norms before", IN_BLOCK, .kind = PART_FLAG, .field = offsetof(problem, norms_before) },
+    { "Q", "RMS norms", IN_BLOCK, .kind = PART_FLAG, .field = offsetof(problem, is_rms) },
     { "+", "the number of new keys", IN_ATTENTION, ATTENTION(new_len), .least = 1,
       .uses = MHA_USES_APPEND },
     { "@", "random positions", CACHE(0), .kind = PART_FLAG,
@@ -108,8 +109,8 @@ _Static_assert(sizeof word_functions / sizeof word_functions[0] == WORD_FUNCTION
                "word_table.h counts them");
 
 const char *const word_prefixes[] = {
-    [KIND_ATTENTION] = "", [KIND_LAYER] = "layer-", [KIND_ENCODER] = "encoder-",
-    [KIND_GEMM] = "gemm-", [KIND_MODEL] = "model-",
+    [KIND_ATTENTION] = "",       [KIND_LAYER] = "layer-", [KIND_ENCODER] = "encoder-",
+    [KIND_DECODER] = "decoder-", [KIND_GEMM] = "gemm-",   [KIND_MODEL] = "model-",
 };
 
 static unsigned places_of(const word_part *part)
@@ -129,10 +130,10 @@ const char *word_place_name(const word_part *part)
         return "attentions";
     case IN_LAYER:
         return "layers";
-    case IN_ENCODER:
-        return "encoder layers";
-    case IN_LAYER | IN_ENCODER:
-        return "layers and encoder layers";
+    case IN_BLOCK:
+        return "encoder and decoder layers";
+    case IN_LAYER | IN_BLOCK:
+        return "layers of all kinds";
     case IN_GEMM:
         return "matrix products";
     case IN_MOST | IN_MODEL:

@@ -37,9 +37,11 @@ typedef enum part_place {
     IN_ATTENTION = 1 << KIND_ATTENTION,
     IN_LAYER = 1 << KIND_LAYER,
     IN_ENCODER = 1 << KIND_ENCODER,
+    IN_DECODER = 1 << KIND_DECODER,
     IN_GEMM = 1 << KIND_GEMM,
     IN_MODEL = 1 << KIND_MODEL,
-    IN_MOST = IN_ATTENTION | IN_LAYER | IN_ENCODER /* a part that has none is in these */
+    IN_BLOCK = IN_ENCODER | IN_DECODER,
+    IN_MOST = IN_ATTENTION | IN_LAYER | IN_BLOCK /* a part that has none is in these */
 } part_place;
 
 typedef struct word_part {
@@ -58,7 +60,7 @@ typedef struct word_part {
 } word_part;
 
 enum {
-    WORD_PARTS = 58,
+    WORD_PARTS = 59,
     WORD_AXES = 4
 };
 
@@ -81,7 +83,7 @@ enum {
     WORD_FUNCTIONS = 4
 };
 
-/* Those that a word names; an encoder layer whose word names none has WORD_FUNCTION. */
+/* Those that a word names; a layer whose word names none has WORD_FUNCTION. */
 extern const word_function word_functions[WORD_FUNCTIONS];
 
 #define WORD_FUNCTION MHA_ACTIVATION_GELU
@@ -89,7 +91,7 @@ extern const word_function word_functions[WORD_FUNCTIONS];
 /* Whether the part is of the problem's kind. */
 bool word_fits(const word_part *part, const problem *subject);
 
-/* "layers and encoder layers": the kinds that a part is of, in words. */
+/* "layers of all kinds": the kinds that a part is of, in words. */
 const char *word_place_name(const word_part *part);
 
 #endif
