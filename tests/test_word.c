@@ -188,6 +188,11 @@ Test(word, a_decoder_layer)
     cr_assert_eq(parsed.ffn.activation, MHA_ACTIVATION_GELU);
     cr_assert(parsed.norms_before);
     cr_assert(!parsed.is_rms);
+    cr_assert_eq(parsed.cross_uses, 0);
+    const problem padded = parse("decoder-b8h12q3k50e384f1536K40");
+    cr_assert_eq(padded.cross_uses, MHA_USES_KEY_LENGTHS);
+    cr_assert_eq(padded.memory_length, 40);
+    cr_assert_eq(padded.desc.attention.uses, 0);
     cr_assert_eq(parse("encoder-b8h12q3e384f1536").memory_len, 0);
 }
 
@@ -287,6 +292,8 @@ Test(word, canonical)
         { "encoder-b2h5q4e100f400Bg1", "encoder-b2h5q4e100f400g1B" },
         { "decoder-b2h5q4k07e100f400", "decoder-b2h5q4k7e100f400" },
         { "decoder-b2h5q4k0e100f400NQFrcl4tf16BT", "decoder-b2h5q4k0e100f400cl4BTFrNQtf16" },
+        { "decoder-b2h5q4k9e100f400BK7l", "decoder-b2h5q4k9e100f400lK7B" },
+        { "decoder-b2h5q4k9e100f400Kc", "decoder-b2h5q4k9e100f400cK" },
         { "gemm-m5n6k7twbf16tf16", "gemm-m5n6k7tf16twbf16" },
         { "layer-b2h5q4k6e100twf16tbf16B", "layer-b2h5q4k6e100Btbf16twf16" },
         { "layer-b2h5q4k6e100", "layer-b2h5q4k6e100" },
@@ -396,6 +403,9 @@ Test(word, refusals)
         { "decoder-b2h5q4e100f400", 15, "the memory length" },
         { "decoder-b2h5q4k6e100", 21, "the width between" },
         { "decoder-b2h5q4k6e100f400l5", 25, "above the key length, 4" },
+        { "decoder-b2h5q4k6e100f400K7", 25, "above the memory length, 6" },
+        { "decoder-b2h5q4k6e100f400K0", 26, "at least 1" },
+        { "encoder-b2h5q4e100f400K", 23, "for decoder layers only" },
         { "decoder-b2h5q4k6e100f400x", 25, "for layers only" },
         { "decoder-b2h5q4k6e100f400+1", 25, "for attentions only" },
         { "layer-b2h5q4k6e100G", 19, "for encoder and decoder layers only" },

@@ -45,11 +45,15 @@ static double count_pairs(const problem_ready *ready)
     return pairs;
 }
 
-/* The same of a decoder's tokens and its memory, of which each sees all. */
+/* The same of a decoder's tokens and its memory. */
 static double count_memory_pairs(const problem_ready *ready)
 {
     const mha_attention_desc *d = &ready->cross.attention;
-    return (double)d->batch * (double)d->query_len * (double)d->key_len;
+    const int32_t *lengths = ready->tensors[PROBLEM_MEMORY_LENGTHS].host;
+    double rows = 0;
+    for (size_t b = 0; b < d->batch; b++)
+        rows += lengths ? (double)lengths[b] : (double)d->key_len;
+    return rows * (double)d->query_len;
 }
 
 /* Multiplications that go with an addition in a projection of a layer, or of a decoder's attention

@@ -110,11 +110,13 @@ static void run_block(const problem_ready *ready, const mha_layer_desc *attentio
         .norm_cross_attention = t[PROBLEM_NORM_CROSS].host,
         .norm_feed_forward = t[PROBLEM_NORM_FFN].host,
     };
-    reference_decoder(&desc, &all,
-                      &(reference_decoder_args){ .input = args->query,
-                                                 .memory = t[PROBLEM_KEY].host,
-                                                 .self = *args,
-                                                 .output = args->output });
+    reference_decoder(
+        &desc, &all,
+        &(reference_decoder_args){ .input = args->query,
+                                   .memory = t[PROBLEM_KEY].host,
+                                   .self = *args,
+                                   .cross.key_lengths = t[PROBLEM_MEMORY_LENGTHS].host,
+                                   .output = args->output });
 }
 
 static void run_reference(const problem_ready *ready, const expect_inputs *made,

@@ -58,14 +58,15 @@ static size_t last_position(const mha_attention_desc *desc)
 
 /* As the library has it of a word: a decoder's attention to its memory has the heads, the weights
  * and the choices of the one to itself. */
-static void describe_cross(problem_ready *self, const mha_layer_desc *own, size_t memory_len)
+static void describe_cross(problem_ready *self, const mha_layer_desc *own, const problem *subject)
 {
     const mha_attention_desc *a = &own->attention;
     self->cross = (mha_layer_desc){
         .attention = { .heads = a->heads,
                        .kv_heads = a->kv_heads,
-                       .key_len = memory_len,
+                       .key_len = subject->memory_len,
                        .value_dim = a->value_dim,
+                       .uses = subject->cross_uses,
                        .path = a->path,
                        .tiling = a->tiling,
                        .gemm = a->gemm },
@@ -74,6 +75,7 @@ static void describe_cross(problem_ready *self, const mha_layer_desc *own, size_
         .projection = own->projection,
         .weight_type = own->weight_type,
     };
+    self->memory_length = subject->memory_length;
 }
 
 mha_status problem_open(problem_ready **out, mha_context *context, const problem *subject,
@@ -101,7 +103,7 @@ mha_status problem_open(problem_ready **out, mha_context *context, const problem
     self->norm.kind = subject->is_rms ? MHA_NORM_RMS : MHA_NORM_LAYER;
     self->norm.uses = MHA_NORM_WEIGHT | (subject->is_rms ? 0 : MHA_NORM_BIAS);
     self->norm_place = subject->norms_before ? MHA_NORM_BEFORE : MHA_NORM_AFTER;
-    describe_cross(self, &given, subject->memory_len);
+    describe_cross(self, &given, subject);
     self->mask_share = subject->mask_share;
     self->key_length = subject->key_length;
     self->draws_lengths = given.attention.uses & MHA_USES_KEY_LENGTHS && !subject->key_length;

@@ -22,6 +22,7 @@ typedef enum problem_slot {
     PROBLEM_LENGTHS,
     PROBLEM_LENGTHS_PER_QUERY,
     PROBLEM_STARTS,
+    PROBLEM_MEMORY_LENGTHS, /* of a decoder layer */
     PROBLEM_QUERY_OFFSETS,
     PROBLEM_KEY_OFFSETS,
     PROBLEM_POSITIONS, /* of the first new key of each batch */
@@ -97,6 +98,7 @@ typedef struct problem_ready {
     size_t repeats;       /* layers of a model, of which all this tells; else 1 */
     float mask_share;     /* of the pairs that a mask lets be seen */
     size_t key_length;    /* of each batch; 0: random ones */
+    size_t memory_length; /* likewise, of a decoder layer */
     bool draws_lengths;   /* of a model, which has lengths in any case: they are random */
     mha_context *context;
     mha_attention *attention; /* this */

@@ -41,6 +41,14 @@ static void fill_table(const mha_attention_desc *d, float *data, double (*turn)(
         data[i] = (float)turn((double)(i / pairs) * pow(10000, -(double)(i % pairs) / pairs));
 }
 
+/* `given` 0: random ones. */
+static void fill_key_lengths(int32_t *data, size_t count, uint64_t seed, size_t given, size_t most)
+{
+    fill_lengths(data, count, seed, (int32_t)most);
+    for (size_t b = 0; given && b < count; b++)
+        data[b] = (int32_t)given;
+}
+
 static void fill_slot(problem_ready *self, problem_slot slot, uint64_t seed)
 {
     const bool is_cross = slot >= PROBLEM_CROSS_WEIGHT_QUERY && slot <= PROBLEM_CROSS_BIAS_OUTPUT;
@@ -63,12 +71,11 @@ static void fill_slot(problem_ready *self, problem_slot slot, uint64_t seed)
         fill_mask(data, count, seed, (double)self->mask_share);
         break;
     case PROBLEM_LENGTHS:
-        if (self->key_length) {
-            for (size_t b = 0; b < count; b++)
-                ((int32_t *)data)[b] = (int32_t)self->key_length;
-            break;
-        }
-        /* fallthrough */
+        fill_key_lengths(data, count, seed, self->key_length, d->key_len);
+        break;
+    case PROBLEM_MEMORY_LENGTHS:
+        fill_key_lengths(data, count, seed, self->memory_length, self->cross.attention.key_len);
+        break;
     case PROBLEM_LENGTHS_PER_QUERY:
     case PROBLEM_STARTS:
         fill_lengths(data, count, seed, (int32_t)d->key_len);

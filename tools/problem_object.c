@@ -172,7 +172,9 @@ static mha_status enqueue_block(const problem_ready *self, const mha_attention_a
                                &(mha_decoder_args){ .input = given->query,
                                                     .output = given->output,
                                                     .memory = tensor_of(self, PROBLEM_KEY),
-                                                    .self_attention = options },
+                                                    .self_attention = options,
+                                                    .cross_attention.key_lengths =
+                                                        lengths_of(self, PROBLEM_MEMORY_LENGTHS) },
                                call);
 }
 

@@ -219,6 +219,8 @@ static void size_cross(problem_ready *self)
     self->cross = reference_layer_resolve(&self->cross);
     use_type(self, PROBLEM_KEY, a->type, a->batch, self->cross.attention.key_len,
              self->cross.key_width, 1);
+    if (self->cross.attention.uses & MHA_USES_KEY_LENGTHS)
+        use(self, PROBLEM_MEMORY_LENGTHS, sizeof(int32_t), a->batch, 1, 1, 1);
     size_weights(self, &self->cross, true);
     use_type(self, PROBLEM_NORM_CROSS, self->ffn.weight_type, vectors, self->desc.query_width, 1,
              1);

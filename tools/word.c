@@ -15,6 +15,7 @@ static bool read_part(word_parser *p, size_t index)
     p->found[index] = start;
     p->next += strlen(part->letters);
     p->out->desc.attention.uses |= part->uses;
+    p->out->cross_uses |= part->cross_uses;
     p->out->desc.flags |= part->flags;
     p->out->ffn.flags |= part->ffn_flags;
     return word_read_value(p, part);
@@ -106,17 +107,20 @@ static bool settle_cache(word_parser *p)
     return true;
 }
 
-/* A batch has no more keys than there are. */
+/* A batch has no more keys than there are, nor a memory more rows. */
 static bool check_lengths(word_parser *p)
 {
-    if (p->out->key_length <= p->out->desc.attention.key_len)
-        return true;
+    const size_t keys = p->out->desc.attention.key_len, rows = p->out->memory_len;
     for (size_t i = 0; i < WORD_PARTS; i++) {
-        if (word_parts[i].kind == PART_LENGTHS && p->found[i])
-            return word_refuse(p, p->found[i], "the length of keys is above the key length, %zu",
-                               p->out->desc.attention.key_len);
+        const bool is_memory = word_parts[i].cross_uses;
+        const size_t most = is_memory ? rows : keys;
+        if (word_parts[i].kind != PART_LENGTHS || !p->found[i] ||
+            (is_memory ? p->out->memory_length : p->out->key_length) <= most)
+            continue;
+        return word_refuse(p, p->found[i], "%s is above the %s length, %zu", word_parts[i].name,
+                           is_memory ? "memory" : "key", most);
     }
-    return false;
+    return true;
 }
 
 /* "B" is a bias for each projection that there is. */

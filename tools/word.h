@@ -5,6 +5,7 @@
 #include <mha.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef enum problem_kind {
     KIND_ATTENTION, /* only desc.attention counts */
@@ -27,7 +28,9 @@ typedef struct problem {
     mha_gemm_desc gemm;
     mha_ffn_desc ffn; /* of an encoder or decoder layer, and so are these: */
     bool norms_before, is_rms;
-    size_t memory_len; /* of a decoder layer */
+    size_t memory_len;    /* of a decoder layer, and so are these: */
+    uint64_t cross_uses;  /* of its attention to the memory */
+    size_t memory_length; /* as key_length, of the memory */
 } problem;
 
 /* problem.mask_share where the word says none. */

@@ -44,6 +44,8 @@ const word_part word_parts[] = {
     { "wb", "the window's diagonal", .kind = PART_DIAGONAL },
     { "l", "the length of keys", IN_MOST | IN_MODEL, .kind = PART_LENGTHS,
       .field = offsetof(problem, key_length), .least = 1, .uses = MHA_USES_KEY_LENGTHS },
+    { "K", "the length in the memory", IN_DECODER, .kind = PART_LENGTHS,
+      .field = offsetof(problem, memory_length), .least = 1, .cross_uses = MHA_USES_KEY_LENGTHS },
     { "L", "key lengths of each query", USES(MHA_USES_KEY_LENGTHS_PER_QUERY) },
     { "P", "key starts", USES(MHA_USES_KEY_STARTS) },
     { "m", "a mask", .kind = PART_MASK, ATTENTION(mask_broadcast), .uses = MHA_USES_MASK },
@@ -132,6 +134,8 @@ const char *word_place_name(const word_part *part)
         return "layers";
     case IN_BLOCK:
         return "encoder and decoder layers";
+    case IN_DECODER:
+        return "decoder layers";
     case IN_LAYER | IN_BLOCK:
         return "layers of all kinds";
     case IN_GEMM:

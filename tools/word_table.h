@@ -52,7 +52,7 @@ typedef struct word_part {
     part_kind kind;
     size_t field; /* offset in the problem */
     size_t least; /* the smallest number */
-    uint64_t uses;
+    uint64_t uses, cross_uses;
     unsigned flags;     /* of the projections of an attention */
     unsigned ffn_flags; /* of a feed-forward network */
     mha_type type;
@@ -60,7 +60,7 @@ typedef struct word_part {
 } word_part;
 
 enum {
-    WORD_PARTS = 59,
+    WORD_PARTS = 60,
     WORD_AXES = 4
 };
 
