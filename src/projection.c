@@ -78,6 +78,15 @@ mha_status mha_projection_setup(mha_projection *projection, mha_context *context
     return mha_context_note(context, status);
 }
 
+static mha_status share(mha_context *context, cl_mem *to, cl_mem buffer, const char *name)
+{
+    const cl_int error = clRetainMemObject(buffer);
+    if (error)
+        return mha_log_fail(&context->log, error, "clRetainMemObject for %s failed", name);
+    *to = buffer;
+    return MHA_OK;
+}
+
 /* A projection with a column of another one's weights and on. */
 static mha_status set_up_part(mha_projection *part, mha_context *context,
                               const mha_projection_desc *desc, const mha_projection *joined,
@@ -86,13 +95,9 @@ static mha_status set_up_part(mha_projection *part, mha_context *context,
     *part = (mha_projection){ .desc = *desc, .column = column, .columns = joined->columns };
     mha_status status = set_up_product(part, context, who);
     if (!status)
-        status = clRetainMemObject(joined->weight);
-    if (!status)
-        part->weight = joined->weight;
+        status = share(context, &part->weight, joined->weight, desc->name);
     if (!status && joined->bias)
-        status = clRetainMemObject(joined->bias);
-    if (!status)
-        part->bias = joined->bias;
+        status = share(context, &part->bias, joined->bias, desc->bias_name);
     return mha_context_note(context, status);
 }
 
