@@ -71,11 +71,7 @@ static void expect_close(const char *what, double got, double want)
  * of which a word says how many operations it is. */
 static void expect_counted(const json_t *problem, double flops)
 {
-    const double peak = number(problem, "peak_gflops");
     expect_close("operations", number(problem, "gflops") * number(problem, "min_ms") * 1e6, flops);
-    expect_close("peak_share", number(problem, "peak_share"), number(problem, "gflops") / peak);
-    expect_close("bandwidth_share", number(problem, "bandwidth_share"),
-                 number(problem, "gbytes_per_s") / number(problem, "peak_gbytes_per_s"));
     const json_t *stages = field(problem, "stages", JSON_ARRAY);
     double done = 0;
     for (size_t i = 0; i < json_array_size(stages); i++) {
@@ -83,11 +79,35 @@ static void expect_counted(const json_t *problem, double flops)
         if (json_is_null(json_object_get(stage, "gflops")))
             continue;
         done += number(stage, "gflops") * number(stage, "ms") * 1e6;
-        expect_close("peak_share", number(stage, "peak_share"), number(stage, "gflops") / peak);
     }
     expect_close("operations of the stages", done, flops);
 }
 
+static void expect_shares(const json_t *problem)
+{
+    const double peak = number(problem, "peak_gflops");
+    expect_close("peak_share", number(problem, "peak_share"), number(problem, "gflops") / peak);
+    expect_close("bandwidth_share", number(problem, "bandwidth_share"),
+                 number(problem, "gbytes_per_s") / number(problem, "peak_gbytes_per_s"));
+    const json_t *stages = field(problem, "stages", JSON_ARRAY);
+    for (size_t i = 0; i < json_array_size(stages); i++) {
+        const json_t *stage = json_array_get(stages, i);
+        if (!json_is_null(json_object_get(stage, "gflops")))
+            expect_close("peak_share", number(stage, "peak_share"), number(stage, "gflops") / peak);
+    }
+}
+
+/* mha-bench's only result, for the caller to release. */
+static json_t *time_one(const char *const *words)
+{
+    tool_expect_code(tool_run("mha-bench", words), 0);
+    json_t *root = json_loads(tool_out, 0, NULL);
+    cr_assert_eq(json_array_size(root), 1, "%s: %s", tool_shown, tool_out);
+    return root;
+}
+
+/* Without the peak: a machine that was busy when it was measured is faster in a stage than that,
+ * and no rate of such a stage is told. */
 Test(bench, stages_do_the_work_of_a_problem)
 {
     static const struct {
@@ -113,14 +133,20 @@ Test(bench, stages_do_the_work_of_a_problem)
         { "gemm-m16n24k32", "composed", 2.0 * 16 * 24 * 32 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        tool_expect_code(RUN("mha-bench", "--json", "--speed", "--min-time", "0", "--path",
-                             rows[i].path, rows[i].word),
-                         0);
-        json_t *root = json_loads(tool_out, 0, NULL);
-        cr_assert_eq(json_array_size(root), 1, "%s: %s", tool_shown, tool_out);
+        json_t *root =
+            time_one((const char *const[]){ "--json", "--speed", "--no-peak", "--min-time", "0",
+                                            "--path", rows[i].path, rows[i].word, NULL });
         expect_counted(json_array_get(root, 0), rows[i].flops);
         json_decref(root);
     }
+}
+
+Test(bench, shares_are_of_the_peak)
+{
+    json_t *root = time_one(
+        (const char *const[]){ "--json", "--speed", "--min-time", "0", "b2h3q16k16d8", NULL });
+    expect_shares(json_array_get(root, 0));
+    json_decref(root);
 }
 
 /* A large product comes near to what only multiplying and adding gives. Twice as fast as that, or a
