@@ -26,7 +26,7 @@
 #define ATTEND_GIVEN                                                                               \
     __global const STORED(QUERY_TYPE) *query, __global const STORED(KEY_TYPE) *key,                \
         __global const STORED(KEY_TYPE) *value, __global STORED(OUTPUT_TYPE) *output,              \
-        ulong16 rows_at, __global float *lse, ulong4 lse_at, int4 counts, float scale, RULES_GIVEN
+        ulongs16 rows_at, __global float *lse, ulongs4 lse_at, int4 counts, float scale, RULES_GIVEN
 #define ATTEND_TAKE                                                                                \
     const ulong query_offset = rows_at.s0, query_batch = rows_at.s1, query_head = rows_at.s2,      \
                 query_row = rows_at.s3, key_offset = rows_at.s4, key_batch = rows_at.s5,           \

@@ -45,26 +45,45 @@
         window_right, softcap, dropout_threshold, dropout_scale, dropout_low, dropout_high,        \
         dropout_offset
 
+/* Offsets and strides together. GIVEN_AS_STRUCTS, before this file is included, makes structs of
+ * these, the same bytes, for a kernel that needs all registers of a GPU: Intel's compiler copies a
+ * whole vector of 64-bit numbers for each of them that is taken out. */
+#ifdef GIVEN_AS_STRUCTS
+typedef struct ulongs4 {
+    ulong s0, s1, s2, s3;
+} ulongs4;
+typedef struct ulongs8 {
+    ulong s0, s1, s2, s3, s4, s5, s6, s7;
+} ulongs8;
+typedef struct ulongs16 {
+    ulong s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, sa, sb, sc, sd, se, sf;
+} ulongs16;
+#else
+typedef ulong4 ulongs4;
+typedef ulong8 ulongs8;
+typedef ulong16 ulongs16;
+#endif
+
 /* The same as a kernel is given them, and as a kernel's first line takes them apart. Each argument
- * costs a launch 60 ns or more on PoCL: so numbers come in vectors, and what no rule of the build
+ * costs a launch 60 ns or more on PoCL: so numbers come together, and what no rule of the build
  * reads does not come at all. */
 #if USES_BIAS
-#define RULES_GIVEN_BIAS , __global const STORED(BIAS_TYPE) *bias, ulong8 bias_at
+#define RULES_GIVEN_BIAS , __global const STORED(BIAS_TYPE) *bias, ulongs8 bias_at
 #define RULES_TAKE_BIAS
 #else
 #define RULES_GIVEN_BIAS
 #define RULES_TAKE_BIAS                                                                            \
     __global const STORED(BIAS_TYPE) *const bias = 0;                                              \
-    const ulong8 bias_at = (ulong8)(0);
+    const ulongs8 bias_at = { 0, 0, 0, 0, 0, 0, 0, 0 };
 #endif
 #if USES_MASK
-#define RULES_GIVEN_MASK , __global const uchar *mask, ulong8 mask_at
+#define RULES_GIVEN_MASK , __global const uchar *mask, ulongs8 mask_at
 #define RULES_TAKE_MASK
 #else
 #define RULES_GIVEN_MASK
 #define RULES_TAKE_MASK                                                                            \
     __global const uchar *const mask = 0;                                                          \
-    const ulong8 mask_at = (ulong8)(0);
+    const ulongs8 mask_at = { 0, 0, 0, 0, 0, 0, 0, 0 };
 #endif
 #if USES_ALIBI
 #define RULES_GIVEN_SLOPES , __global const float *slopes
@@ -84,7 +103,7 @@
 #define RULES_GIVEN                                                                                \
     __global const int *key_lengths, __global const int *key_starts,                               \
         __global const int *per_query, __global const float *sinks,                                \
-        __global const int *query_offsets, __global const int *key_offsets, ulong8 lists_at,       \
+        __global const int *query_offsets, __global const int *key_offsets, ulongs8 lists_at,      \
         int8 lengths, float2 factors RULES_GIVEN_BIAS RULES_GIVEN_MASK RULES_GIVEN_SLOPES          \
             RULES_GIVEN_DROPOUT
 #define RULES_TAKE                                                                                 \

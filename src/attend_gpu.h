@@ -11,6 +11,7 @@ bool mha_attend_gpu_can(const mha_context *context, mha_text *why_not);
 typedef struct mha_attend_gpu_stage {
     mha_kernel tile;
     size_t lanes; /* how wide its work-groups are */
+    size_t group; /* work-items of one */
 } mha_attend_gpu_stage;
 
 mha_status mha_attend_gpu_setup(mha_attend_gpu_stage *attend, mha_context *context,

@@ -1,7 +1,8 @@
 /* Grids of the stages' kernels: how many work-groups, within what devices allow. */
 #include "grid.h"
 
-/* NVIDIA's limit of work-groups along the second axis; kernels go on with the rest in a loop. */
+/* NVIDIA's limit of work-groups along the second axis; kernels go on with the rest in a loop,
+ * or along the third axis. */
 enum {
     MOST_GROUPS = 65535,
     TILE = 32,
@@ -39,6 +40,15 @@ mha_grid mha_grid_parts(size_t parts, size_t group, size_t count)
     return (mha_grid){ .dims = 2,
                        .global = { parts * group, at_most(count, MOST_GROUPS) },
                        .local = { group, 1 } };
+}
+
+mha_grid mha_grid_all_parts(size_t parts, size_t group, size_t count)
+{
+    mha_grid grid = mha_grid_parts(parts, group, count);
+    grid.dims = 3;
+    grid.global[2] = (count + MOST_GROUPS - 1) / MOST_GROUPS;
+    grid.local[2] = 1;
+    return grid;
 }
 
 mha_grid mha_grid_groups(size_t rows, size_t group)

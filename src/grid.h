@@ -21,6 +21,11 @@ mha_grid mha_grid_rows(size_t columns, size_t rows, size_t group);
 /* For kernels of one work-group of `group` work-items for each part of each of count matrices. */
 mha_grid mha_grid_parts(size_t parts, size_t group, size_t count);
 
+/* The same for a kernel without a loop over the counts, which would keep its arguments in
+ * registers: those past the limit of the second axis go along the third, whose last groups may have
+ * none. */
+mha_grid mha_grid_all_parts(size_t parts, size_t group, size_t count);
+
 /* For kernels of one work-group of `group` work-items a row. */
 mha_grid mha_grid_groups(size_t rows, size_t group);
 /* How many work-items such a group has for rows of `length`, of the most that the device takes: a
