@@ -240,18 +240,23 @@ Test(kernels, weigh)
     device_close(&d);
 }
 
-/* A grid has at most 65535 groups along an axis; each goes on with a further matrix or row. */
+/* A grid has at most 65535 groups along an axis; each goes on with a further matrix or row, or
+ * there is another axis. */
 Test(kernels, more_matrices_than_groups)
 {
     device d;
     compare_worst worst = { 0 };
     device_open(&d);
-    const attention_case many = { .desc = { ATTENTION_SIZES(33000, 2, 1, 2, 1),
-                                            .path = MHA_PATH_COMPOSED, .gemm = MHA_GEMM_KERNEL,
-                                            .uses = MHA_USES_PROBS | MHA_USES_LSE |
-                                                    MHA_USES_KEY_LENGTHS },
-                                  .layout = LAYOUT_ROWS,
-                                  .seed = 1 };
+    attention_case many = { .desc = { ATTENTION_SIZES(33000, 2, 1, 2, 1), .path = MHA_PATH_COMPOSED,
+                                      .gemm = MHA_GEMM_KERNEL,
+                                      .uses =
+                                          MHA_USES_PROBS | MHA_USES_LSE | MHA_USES_KEY_LENGTHS },
+                            .layout = LAYOUT_ROWS,
+                            .seed = 1 };
+    attention_check(&d, &many, &worst);
+    many.desc.path = MHA_PATH_STREAMING;
+    many.desc.tiling = MHA_TILING_GPU;
+    many.desc.uses &= ~(uint64_t)MHA_USES_PROBS;
     attention_check(&d, &many, &worst);
     compare_log("more matrices than groups", 1, &worst);
     device_close(&d);
