@@ -157,34 +157,47 @@ static void exclude(__local floats *p, const tile_state *tile, int k0, int count
 }
 
 /* p = exp(p - new maximum); the sum joins it, and output and sum are scaled down if the maximum
- * moved. A query that has seen no key yet has the maximum -inf, and 0 takes its place. */
+ * moved. A query that has seen no key yet has the maximum -inf, and 0 takes its place. The vectors of
+ * a key are done together, so that they share what the exponential takes from memory. */
 static void exponentiate(__local floats *p, const tile_state *tile, int count)
 {
-    for (int v = 0; v < VECTORS; v++) {
-        const floats before = tile->top[v];
-        floats top = before;
-        for (int k = 0; k < count; k++) {
+    floats top[VECTORS], base[VECTORS], sum[VECTORS];
+    #pragma unroll
+    for (int v = 0; v < VECTORS; v++)
+        top[v] = tile->top[v];
+    for (int k = 0; k < count; k++) {
+        #pragma unroll
+        for (int v = 0; v < VECTORS; v++) {
             const floats x = p[k * VECTORS + v];
-            top = select(top, x, x > top);
+            top[v] = select(top[v], x, x > top[v]);
         }
-        const floats base = select(top, (floats)(0.0f), top == -INFINITY);
-        floats sum = tile->sum[v];
-        if (any(top > before)) {
+    }
+    #pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        base[v] = select(top[v], (floats)(0.0f), top[v] == -INFINITY);
+        sum[v] = tile->sum[v];
+        const floats before = tile->top[v];
+        if (any(top[v] > before)) {
             /* By exp, since power_of_2(0) is a bit above 1: from block to block that would add up
              * in the queries whose maximum stays, or hardly moves. */
-            const floats keep = exp(before - base);
-            sum *= keep;
+            const floats keep = exp(before - base[v]);
+            sum[v] *= keep;
             for (int d = 0; d < VALUE_DIM; d++)
                 tile->output[d * VECTORS + v] *= keep;
-            tile->top[v] = top;
+            tile->top[v] = top[v];
         }
-        for (int k = 0; k < count; k++) {
-            const floats e = power_of_2((p[k * VECTORS + v] - base) * LOG2_E);
-            p[k * VECTORS + v] = e;
-            sum += e;
-        }
-        tile->sum[v] = sum;
     }
+    for (int k = 0; k < count; k++) {
+        #pragma unroll
+        for (int v = 0; v < VECTORS; v++) {
+            const floats e = power_of_2((p[k * VECTORS + v] - base[v]) * LOG2_E);
+            p[k * VECTORS + v] = e;
+            sum[v] += e;
+        }
+    }
+    #pragma unroll
+    for (int v = 0; v < VECTORS; v++)
+        tile->sum[v] = sum[v];
 }
 
 #if USES_EACH
