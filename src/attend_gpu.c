@@ -42,7 +42,7 @@ static const gpu_cut *cut_of(const mha_device_info *device)
 
 static size_t group_of(const gpu_cut *cut, size_t lanes)
 {
-    return lanes * (16 / cut->quads);
+    return lanes * (ROWS / 4 / cut->quads);
 }
 
 static size_t wide_of(size_t lanes)
