@@ -4,6 +4,7 @@
 #include "log.h"
 #include "shape.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,7 @@ static mha_status stage(mha_host_call *host, const char *who, const char *name, 
                                 mha_log_fail(&context->log, error,
                                              "%s: clCreateBuffer of %zu bytes for %s failed", who,
                                              bytes, name));
+    assert(host->count < MHA_HOST_MOST);
     mha_host_array *array = &host->arrays[host->count++];
     *array = (mha_host_array){ .name = name,
                                .to = to,

@@ -4,8 +4,7 @@
 
 #include "block_case.h"
 
-/* Weights of a case in host arrays; `gaps`: between the rows of matrices. Those of an encoder are
- * in the first fields of the same names. */
+/* Weights of a case in host arrays; `gaps`: between the rows of matrices. */
 mha_decoder_host_weights block_host_decoder(const block_data *data, bool gaps);
 mha_encoder_host_weights block_host_encoder(const block_data *data, bool gaps);
 

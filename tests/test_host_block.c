@@ -259,6 +259,8 @@ Test(host, encoder_weights_in_one_array)
         *matrices[i] = (mha_host_input){ .data = matrix };
         *vectors[i] = vector;
     }
+    mha_encoder_destroy(&encoder);
+    cr_assert_eq(mha_encoder_create(&encoder, d.context, &desc), MHA_OK, "%s", d.sentence);
     cr_assert_eq(mha_encoder_load_host(encoder, &weights), MHA_OK, "%s", d.sentence);
     args.output.data = got;
     cr_assert_eq(mha_encoder_run(encoder, &args), MHA_OK, "%s", d.sentence);

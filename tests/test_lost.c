@@ -212,6 +212,47 @@ Test(lifecycle, a_lost_device_stays_lost)
     lose(&by_clblast, MHA_GEMM_CLBLAST);
 }
 
+/* The host calls that the rows above have none of, with nothing given: that is what is wrong with
+ * them, until the device is lost. */
+static void expect_host_calls(mha_ffn *ffn, mha_encoder *encoder, bool is_lost)
+{
+    static const mha_ffn_host_weights no_weights;
+    static const mha_encoder_host_weights no_encoder_weights;
+    const mha_status got[] = {
+        mha_ffn_load_host(ffn, &no_weights),
+        mha_ffn_run(ffn, &(mha_ffn_host_args){ .rows = 1 }),
+        mha_encoder_load_host(encoder, &no_encoder_weights),
+        mha_encoder_run(encoder, &(mha_encoder_host_args){ .len = 1 }),
+    };
+    for (size_t i = 0; i < sizeof got / sizeof got[0]; i++) {
+        const mha_status before = i % 2 ? MHA_NOT_LOADED : MHA_INVALID_ARGUMENT;
+        const mha_status want = is_lost ? MHA_DEVICE_LOST : before;
+        cr_expect_eq(got[i], want, "call %zu: %s, not %s", i, mha_status_name(got[i]),
+                     mha_status_name(want));
+    }
+}
+
+Test(lifecycle, host_calls_after_a_loss)
+{
+    static world w;
+    open_watched(&w, MHA_GEMM_KERNEL);
+    const mha_ffn_desc ffn_desc = { .rows = 1, .width = 1, .hidden_width = 1 };
+    const mha_encoder_desc encoder_desc = { .self_attention = w.decoder_desc.self_attention,
+                                            .feed_forward = w.decoder_desc.feed_forward };
+    mha_ffn *ffn = NULL;
+    mha_encoder *encoder = NULL;
+    cr_assert_eq(mha_ffn_create(&ffn, w.d.context, &ffn_desc), MHA_OK, "%s", w.d.sentence);
+    cr_assert_eq(mha_encoder_create(&encoder, w.d.context, &encoder_desc), MHA_OK, "%s",
+                 w.d.sentence);
+    expect_host_calls(ffn, encoder, false);
+    layer_fail("clEnqueueNDRangeKernel", 1, CL_DEVICE_NOT_AVAILABLE);
+    cr_expect_eq(attend(&w), CL_DEVICE_NOT_AVAILABLE);
+    expect_host_calls(ffn, encoder, true);
+    mha_encoder_destroy(&encoder);
+    mha_ffn_destroy(&ffn);
+    world_close(&w);
+}
+
 /* A new context on the same device is none of the old one's business. */
 Test(lifecycle, a_new_context_after_a_loss)
 {
