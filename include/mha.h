@@ -1031,7 +1031,7 @@ typedef struct mha_encoder_host_args { /* as in mha_encoder_args */
     size_t len;
     mha_host_input input;
     mha_host_output output;
-    mha_host_args self_attention; /* options; query, key, value and output stay empty */
+    mha_host_args self_attention; /* options; arrays of tokens and both lengths stay empty */
 } mha_encoder_host_args;
 
 MHA_API mha_status mha_encoder_load_host(mha_encoder *encoder,
@@ -1049,7 +1049,7 @@ typedef struct mha_decoder_host_args { /* as in mha_decoder_args */
     size_t len;
     mha_host_input input, memory;
     mha_host_output output;
-    mha_host_args self_attention;
+    mha_host_args self_attention;  /* as of an encoder */
     mha_host_args cross_attention; /* likewise, but key_len may be given */
 } mha_decoder_host_args;
 

@@ -32,8 +32,8 @@ static const entry sweep[] = {
     { "layer-b2h5q4k6e100l", 0 }, /* the article's layer */
     { "layer-b2h8q64k64e512BT", 0 },
     { "encoder-b2h5q9e100f130BTl", 0 },
-    { "encoder-b2h4q20e64f90g2cNQGFs", 0 }, /* as decoder-only models have it */
-    { "decoder-b2h5q9k14e100f130BTcK", 0 }, /* the article's decoder layer */
+    { "encoder-b2h4q20e64f90g2cNQGFs", 0 },   /* as decoder-only models have it */
+    { "decoder-b2h5q9k14e100f130BTcFrK", 0 }, /* the article's decoder layer */
     { "gemm-m33n70k40", 0 },
 };
 

@@ -118,7 +118,7 @@ static void print_share_cell(FILE *out, bool is_there, double part, double whole
 static void print_stage(FILE *out, const report_result *result, const report_stage *stage)
 {
     char name[STAGE_NAME];
-    fprintf(out, "    %-19s  %-28s %10.4f ms", name_of(stage, name), stage->what, stage->ms);
+    fprintf(out, "    %-20s  %-28s %10.4f ms", name_of(stage, name), stage->what, stage->ms);
     if (has_rate(result, stage)) {
         print_cell(out, 9, true, "%.2f", stage->gflops);
         print_share_cell(out, result->has_peak, stage->gflops, result->peak_gflops);
