@@ -16,6 +16,35 @@ const char *mha_block_say(char text[MHA_BLOCK_WHO], const char *who, int step)
     return text;
 }
 
+mha_status mha_block_check_step(const mha_block *block, const char *who, int step, bool given)
+{
+    if (block->steps[step].exists || !given)
+        return MHA_OK;
+    return mha_log_fail(&block->context->log, MHA_INVALID_ARGUMENT,
+                        "%s: weights are given, and the desc has no such step", who);
+}
+
+mha_status mha_block_check_own(const mha_block *block, const char *who, const mha_block_own *list,
+                               size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i].given)
+            return mha_log_fail(&block->context->log, MHA_INVALID_ARGUMENT,
+                                "%s: %s is given, and it is the block that gives it", who,
+                                list[i].name);
+    return MHA_OK;
+}
+
+mha_status mha_block_take_len(const mha_block *block, const char *who, size_t given, size_t *len)
+{
+    *len = given ? given : block->len;
+    if (*len <= block->len)
+        return MHA_OK;
+    return mha_log_fail(&block->context->log, MHA_INVALID_ARGUMENT,
+                        "%s: the call's len %zu may be at most the desc's query_len, which is %zu",
+                        who, *len, block->len);
+}
+
 /* The widths that a block needs of a layer, whose own rules hold already. */
 static mha_status check_layer(const mha_block *block, const char *who, int step)
 {

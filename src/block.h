@@ -64,6 +64,25 @@ typedef struct mha_block_desc {
     mha_norm_place norm_place;
 } mha_block_desc;
 
+/* Each public struct of weights has fields of these names, on the device or on the host: what
+ * stands in the braces of an initialiser by step. */
+#define MHA_BLOCK_ENCODER_WEIGHTS(w)                                    \
+    .layers = { [MHA_BLOCK_SELF] = &(w)->self_attention },              \
+    .ffns = { [MHA_BLOCK_FFN_BEFORE] = &(w)->feed_forward_before,       \
+              [MHA_BLOCK_FFN] = &(w)->feed_forward },                   \
+    .norms = { [MHA_BLOCK_FFN_BEFORE] = &(w)->norm_feed_forward_before, \
+               [MHA_BLOCK_SELF] = &(w)->norm_self_attention,            \
+               [MHA_BLOCK_FFN] = &(w)->norm_feed_forward }
+#define MHA_BLOCK_DECODER_WEIGHTS(w)                                    \
+    .layers = { [MHA_BLOCK_SELF] = &(w)->self_attention,                \
+                [MHA_BLOCK_CROSS] = &(w)->cross_attention },            \
+    .ffns = { [MHA_BLOCK_FFN_BEFORE] = &(w)->feed_forward_before,       \
+              [MHA_BLOCK_FFN] = &(w)->feed_forward },                   \
+    .norms = { [MHA_BLOCK_FFN_BEFORE] = &(w)->norm_feed_forward_before, \
+               [MHA_BLOCK_SELF] = &(w)->norm_self_attention,            \
+               [MHA_BLOCK_CROSS] = &(w)->norm_cross_attention,          \
+               [MHA_BLOCK_FFN] = &(w)->norm_feed_forward }
+
 /* On failure the caller releases. `who` is the public function. */
 mha_status mha_block_setup(mha_block *block, mha_context *context, const mha_block_desc *desc,
                            const char *who);
@@ -87,6 +106,18 @@ typedef struct mha_block_args {
 } mha_block_args;
 mha_status mha_block_enqueue(mha_block *block, const mha_block_args *args, const mha_call *call,
                              const char *who);
+
+/* What calls on device memory and on host arrays refuse alike. Weights given for a step that there
+ * is not; an argument that the block gives its attention itself; more tokens than the desc's, with
+ * 0 for all of them. */
+mha_status mha_block_check_step(const mha_block *block, const char *who, int step, bool given);
+typedef struct mha_block_own {
+    const char *name;
+    bool given;
+} mha_block_own;
+mha_status mha_block_check_own(const mha_block *block, const char *who, const mha_block_own *list,
+                               size_t count);
+mha_status mha_block_take_len(const mha_block *block, const char *who, size_t given, size_t *len);
 
 /* "self_attention", for the sentences about one step: "mha_decoder_load: self_attention". */
 enum {

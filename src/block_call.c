@@ -13,13 +13,10 @@ typedef struct forward {
 } forward;
 
 /* What a block gives its attention itself. */
-static mha_status check_empty(const mha_run *run, const char *who, const mha_attention_args *args,
-                              bool appends, bool is_cross)
+static mha_status check_empty(const mha_block *block, const char *who,
+                              const mha_attention_args *args, bool appends, bool is_cross)
 {
-    const struct {
-        const char *name;
-        bool given;
-    } list[] = {
+    const mha_block_own list[] = {
         { "query", args->query.buffer },
         { "output", args->output.buffer },
         { "new_key", args->new_key.buffer },
@@ -30,12 +27,7 @@ static mha_status check_empty(const mha_run *run, const char *who, const mha_att
         { "new_len", args->new_len },
         { "key_len", args->key_len && !appends && !is_cross },
     };
-    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
-        if (list[i].given)
-            return mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
-                                "%s: %s is given, and it is the block that gives it", who,
-                                list[i].name);
-    return MHA_OK;
+    return mha_block_check_own(block, who, list, sizeof list / sizeof list[0]);
 }
 
 static mha_status bind_attention(const mha_block *block, const mha_run *run, const char *caller,
@@ -45,7 +37,7 @@ static mha_status bind_attention(const mha_block *block, const mha_run *run, con
     const char *who = mha_block_say(text, caller, step);
     const mha_layer *layer = block->steps[step].layer;
     const bool appends = layer->desc.attention.uses & MHA_USES_APPEND;
-    const mha_status status = check_empty(run, who, given, appends, step == MHA_BLOCK_CROSS);
+    const mha_status status = check_empty(block, who, given, appends, step == MHA_BLOCK_CROSS);
     if (status)
         return status;
     mha_attention_args args = *given;
@@ -224,14 +216,10 @@ static mha_status run_forward(mha_block *block, mha_run *run, forward *f)
 static mha_status bind_all(const mha_block *block, const mha_run *run, const char *who,
                            const mha_block_args *args, forward *f)
 {
-    f->len = args->len ? args->len : block->len;
+    mha_status status = mha_block_take_len(block, who, args->len, &f->len);
     f->rows = block->batch * f->len;
-    if (f->len > block->len)
-        return mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
-                            "%s: the call's len %zu may be at most the desc's query_len, which is "
-                            "%zu",
-                            who, f->len, block->len);
-    mha_status status = bind_attention(block, run, who, MHA_BLOCK_SELF, args->self, f);
+    if (!status)
+        status = bind_attention(block, run, who, MHA_BLOCK_SELF, args->self, f);
     if (!status && args->cross)
         status = bind_attention(block, run, who, MHA_BLOCK_CROSS, args->cross, f);
     if (!status)

@@ -41,7 +41,7 @@ static mha_status bind_norm(const mha_block *block, const mha_run *run, const ch
     return status;
 }
 
-/* Whether weights are given for a step that there is not. */
+/* Whether weights are given of what a step that there is not would have. */
 static bool gives_any(const mha_block_weights *weights, int step)
 {
     const mha_norm_weights *norm = weights->norms[step];
@@ -59,9 +59,7 @@ static mha_status bind_weights(const mha_block *block, const mha_run *run, const
         const mha_block_step *step = &block->steps[i];
         char text[MHA_BLOCK_WHO];
         const char *who = mha_block_say(text, caller, i);
-        if (!step->exists && gives_any(weights, i))
-            status = mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
-                                  "%s: weights are given, and the desc has no such step", who);
+        status = mha_block_check_step(block, who, i, gives_any(weights, i));
         if (status || !step->exists)
             continue;
         status = step->layer

@@ -65,16 +65,7 @@ mha_status mha_decoder_load(mha_decoder *decoder, const mha_decoder_weights *wei
     if (!weights)
         return mha_log_fail(&decoder->block.context->log, MHA_INVALID_ARGUMENT,
                             "%s: weights is NULL", who);
-    const mha_block_weights block = {
-        .layers = { [MHA_BLOCK_SELF] = &weights->self_attention,
-                    [MHA_BLOCK_CROSS] = &weights->cross_attention },
-        .ffns = { [MHA_BLOCK_FFN_BEFORE] = &weights->feed_forward_before,
-                  [MHA_BLOCK_FFN] = &weights->feed_forward },
-        .norms = { [MHA_BLOCK_FFN_BEFORE] = &weights->norm_feed_forward_before,
-                   [MHA_BLOCK_SELF] = &weights->norm_self_attention,
-                   [MHA_BLOCK_CROSS] = &weights->norm_cross_attention,
-                   [MHA_BLOCK_FFN] = &weights->norm_feed_forward },
-    };
+    const mha_block_weights block = { MHA_BLOCK_DECODER_WEIGHTS(weights) };
     return mha_block_load(&decoder->block, &block, call, who);
 }
 

@@ -64,14 +64,7 @@ mha_status mha_encoder_load(mha_encoder *encoder, const mha_encoder_weights *wei
     if (!weights)
         return mha_log_fail(&encoder->block.context->log, MHA_INVALID_ARGUMENT,
                             "%s: weights is NULL", who);
-    const mha_block_weights block = {
-        .layers = { [MHA_BLOCK_SELF] = &weights->self_attention },
-        .ffns = { [MHA_BLOCK_FFN_BEFORE] = &weights->feed_forward_before,
-                  [MHA_BLOCK_FFN] = &weights->feed_forward },
-        .norms = { [MHA_BLOCK_FFN_BEFORE] = &weights->norm_feed_forward_before,
-                   [MHA_BLOCK_SELF] = &weights->norm_self_attention,
-                   [MHA_BLOCK_FFN] = &weights->norm_feed_forward },
-    };
+    const mha_block_weights block = { MHA_BLOCK_ENCODER_WEIGHTS(weights) };
     return mha_block_load(&encoder->block, &block, call, who);
 }
 

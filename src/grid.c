@@ -46,7 +46,7 @@ mha_grid mha_grid_all_parts(size_t parts, size_t group, size_t count)
 {
     mha_grid grid = mha_grid_parts(parts, group, count);
     grid.dims = 3;
-    grid.global[2] = (count + MOST_GROUPS - 1) / MOST_GROUPS;
+    grid.global[2] = mha_grid_divide_up(count, MOST_GROUPS);
     grid.local[2] = 1;
     return grid;
 }

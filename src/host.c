@@ -1,4 +1,4 @@
-/* Plain host arrays on their way to the device and back. Nothing is decided here. */
+/* Plain host arrays on their way to the device and back. */
 #include "host.h"
 
 #include "log.h"

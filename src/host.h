@@ -66,10 +66,10 @@ typedef struct mha_host_shapes {
  * `enqueue`, and no array that nobody asked for, which may be of any size. */
 mha_status mha_host_check_options(const mha_context *context, const char *who, const char *enqueue,
                                   const mha_attention_desc *desc, const mha_host_args *args);
-/* That, before it that there are arguments and a device, and the lengths, which go into shapes. */
+/* That, before it that there are arguments and a device, and the lengths of a batch. */
 mha_status mha_host_check_call(const mha_context *context, const char *who, const char *enqueue,
                                const mha_attention_desc *desc, const mha_host_args *args,
-                               mha_host_shapes *shapes);
+                               size_t *query_len, size_t *key_len);
 /* All but the lengths, query, key, value and output. Of shapes->query it reads the batches and
  * rows. */
 mha_status mha_host_stage_options(mha_host_call *host, const char *who,

@@ -41,20 +41,20 @@ mha_status mha_host_check_options(const mha_context *context, const char *who, c
 
 mha_status mha_host_check_call(const mha_context *context, const char *who, const char *enqueue,
                                const mha_attention_desc *desc, const mha_host_args *args,
-                               mha_host_shapes *shapes)
+                               size_t *query_len, size_t *key_len)
 {
     if (!args)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: args is NULL", who);
     const mha_status lost = mha_context_check(context);
     if (lost)
         return lost;
-    shapes->query_len = args->query_len ? args->query_len : desc->query_len;
-    shapes->key_len = args->key_len ? args->key_len : desc->key_len;
-    if (shapes->query_len > desc->query_len || shapes->key_len > desc->key_len)
+    *query_len = args->query_len ? args->query_len : desc->query_len;
+    *key_len = args->key_len ? args->key_len : desc->key_len;
+    if (*query_len > desc->query_len || *key_len > desc->key_len)
         return mha_log_fail(
             &context->log, MHA_INVALID_ARGUMENT,
             "%s: the call's query_len %zu and key_len %zu may be at most the desc's %zu and %zu",
-            who, shapes->query_len, shapes->key_len, desc->query_len, desc->key_len);
+            who, *query_len, *key_len, desc->query_len, desc->key_len);
     return mha_host_check_options(context, who, enqueue, desc, args);
 }
 
@@ -178,26 +178,25 @@ mha_status mha_attention_run(mha_attention *attention, const mha_host_args *args
     const bool packs_queries = d->uses & MHA_USES_QUERY_OFFSETS;
     const bool packs_keys = d->uses & MHA_USES_KEY_OFFSETS;
     const size_t qb = packs_queries ? 1 : d->batch, kb = packs_keys ? 1 : d->batch;
-    size_t q_rows = 0, k_rows = 0;
-    mha_host_shapes shapes;
+    size_t query_len = 0, key_len = 0, q_rows = 0, k_rows = 0;
     mha_status status =
-        mha_host_check_call(context, who, "mha_attention_enqueue", d, args, &shapes);
+        mha_host_check_call(context, who, "mha_attention_enqueue", d, args, &query_len, &key_len);
     if (!status)
         status = count_rows(context, who, "query_offsets", packs_queries, args->query_offsets,
-                            d->batch, shapes.query_len, &q_rows);
+                            d->batch, query_len, &q_rows);
     if (!status)
         status = count_rows(context, who, "key_offsets", packs_keys, args->key_offsets, d->batch,
-                            shapes.key_len, &k_rows);
+                            key_len, &k_rows);
     if (status)
         return status;
-    const mha_host_shapes all = {
+    const mha_host_shapes shapes = {
         .query = { qb, d->heads, q_rows, d->head_dim },
         .key = { kb, d->kv_heads, k_rows, d->head_dim },
         .value = { kb, d->kv_heads, k_rows, d->value_dim },
         .output = { qb, d->heads, q_rows, d->value_dim },
-        .query_len = shapes.query_len,
-        .key_len = shapes.key_len,
+        .query_len = query_len,
+        .key_len = key_len,
     };
-    return mha_host_attend(context, who, d, args, &all, enqueue_attention, attention,
+    return mha_host_attend(context, who, d, args, &shapes, enqueue_attention, attention,
                            mha_attention_workspace(attention).bytes);
 }

@@ -24,7 +24,8 @@ typedef struct device_weights {
     mha_norm_weights norms[MHA_BLOCK_STEPS];
 } device_weights;
 
-/* Whether weights are given for a step that there is not, which can only be a network. */
+/* Whether weights are given of what a step that there is not would have, which can only be a
+ * network. */
 static bool gives_any(const host_weights *weights, int step)
 {
     const mha_ffn_host_weights *ffn = weights->ffns[step];
@@ -63,9 +64,7 @@ static mha_status stage_weights(mha_host_call *host, const char *caller, const m
         const mha_block_step *step = &block->steps[i];
         char text[MHA_BLOCK_WHO];
         const char *who = mha_block_say(text, caller, i);
-        if (!step->exists && gives_any(weights, i))
-            status = mha_log_fail(&host->context->log, MHA_INVALID_ARGUMENT,
-                                  "%s: weights are given, and the desc has no such step", who);
+        status = mha_block_check_step(block, who, i, gives_any(weights, i));
         if (status || !step->exists)
             continue;
         status =
@@ -109,14 +108,7 @@ mha_status mha_encoder_load_host(mha_encoder *encoder, const mha_encoder_host_we
     mha_block *block = &encoder->block;
     if (!weights)
         return mha_log_fail(&block->context->log, MHA_INVALID_ARGUMENT, "%s: weights is NULL", who);
-    const host_weights all = {
-        .layers = { [MHA_BLOCK_SELF] = &weights->self_attention },
-        .ffns = { [MHA_BLOCK_FFN_BEFORE] = &weights->feed_forward_before,
-                  [MHA_BLOCK_FFN] = &weights->feed_forward },
-        .norms = { [MHA_BLOCK_FFN_BEFORE] = &weights->norm_feed_forward_before,
-                   [MHA_BLOCK_SELF] = &weights->norm_self_attention,
-                   [MHA_BLOCK_FFN] = &weights->norm_feed_forward },
-    };
+    const host_weights all = { MHA_BLOCK_ENCODER_WEIGHTS(weights) };
     return load_host(block, who, &all);
 }
 
@@ -128,16 +120,7 @@ mha_status mha_decoder_load_host(mha_decoder *decoder, const mha_decoder_host_we
     mha_block *block = &decoder->block;
     if (!weights)
         return mha_log_fail(&block->context->log, MHA_INVALID_ARGUMENT, "%s: weights is NULL", who);
-    const host_weights all = {
-        .layers = { [MHA_BLOCK_SELF] = &weights->self_attention,
-                    [MHA_BLOCK_CROSS] = &weights->cross_attention },
-        .ffns = { [MHA_BLOCK_FFN_BEFORE] = &weights->feed_forward_before,
-                  [MHA_BLOCK_FFN] = &weights->feed_forward },
-        .norms = { [MHA_BLOCK_FFN_BEFORE] = &weights->norm_feed_forward_before,
-                   [MHA_BLOCK_SELF] = &weights->norm_self_attention,
-                   [MHA_BLOCK_CROSS] = &weights->norm_cross_attention,
-                   [MHA_BLOCK_FFN] = &weights->norm_feed_forward },
-    };
+    const host_weights all = { MHA_BLOCK_DECODER_WEIGHTS(weights) };
     return load_host(block, who, &all);
 }
 
@@ -159,23 +142,15 @@ typedef struct device_args {
 } device_args;
 
 /* What a block gives its attention itself. */
-static mha_status check_empty(const mha_context *context, const char *who,
-                              const mha_host_args *args, bool is_cross)
+static mha_status check_empty(const mha_block *block, const char *who, const mha_host_args *args,
+                              bool is_cross)
 {
-    const struct {
-        const char *name;
-        bool given;
-    } list[] = {
+    const mha_block_own list[] = {
         { "query", args->query.data },    { "key", args->key.data },
         { "value", args->value.data },    { "output", args->output.data },
         { "query_len", args->query_len }, { "key_len", args->key_len && !is_cross },
     };
-    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
-        if (list[i].given)
-            return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT,
-                                "%s: %s is given, and it is the block that gives it", who,
-                                list[i].name);
-    return MHA_OK;
+    return mha_block_check_own(block, who, list, sizeof list / sizeof list[0]);
 }
 
 /* What must hold of an attention before any array is read, and its lengths. */
@@ -187,7 +162,7 @@ static mha_status check_attention(const mha_block *block, const char *caller, co
     const char *who = mha_block_say(text, caller, step);
     const mha_attention_desc *desc = &mha_layer_shape(block->steps[step].layer)->attention;
     const bool is_cross = step == MHA_BLOCK_CROSS;
-    mha_status status = check_empty(block->context, who, args, is_cross);
+    mha_status status = check_empty(block, who, args, is_cross);
     if (!status)
         status = mha_host_check_options(block->context, who, enqueue, desc, args);
     if (status)
@@ -210,14 +185,11 @@ static mha_status check_args(const mha_block *block, const char *who, const char
     const mha_status lost = mha_context_check(block->context);
     if (lost)
         return lost;
-    const size_t len = args->len ? args->len : block->len;
-    if (len > block->len)
-        return mha_log_fail(&block->context->log, MHA_INVALID_ARGUMENT,
-                            "%s: the call's len %zu may be at most the desc's query_len, which is "
-                            "%zu",
-                            who, len, block->len);
-    mha_status status =
-        check_attention(block, who, enqueue, args->self, len, MHA_BLOCK_SELF, &to->shapes[0]);
+    size_t len = 0;
+    mha_status status = mha_block_take_len(block, who, args->len, &len);
+    if (!status)
+        status =
+            check_attention(block, who, enqueue, args->self, len, MHA_BLOCK_SELF, &to->shapes[0]);
     if (!status && args->cross)
         status =
             check_attention(block, who, enqueue, args->cross, len, MHA_BLOCK_CROSS, &to->shapes[1]);

@@ -21,13 +21,12 @@ mha_status mha_layer_run(mha_layer *layer, const mha_host_args *args)
     mha_context *context = mha_layer_context(layer);
     const mha_layer_desc *desc = mha_layer_shape(layer);
     const mha_attention_desc *d = &desc->attention;
-    mha_host_shapes shapes;
+    size_t q = 0, k = 0;
     const mha_status status =
-        mha_host_check_call(context, who, "mha_layer_enqueue", d, args, &shapes);
+        mha_host_check_call(context, who, "mha_layer_enqueue", d, args, &q, &k);
     if (status)
         return status;
-    const size_t q = shapes.query_len, k = shapes.key_len;
-    const mha_host_shapes all = {
+    const mha_host_shapes shapes = {
         .query = { d->batch, 1, q, desc->query_width },
         .key = { d->batch, 1, k, desc->key_width },
         .value = { d->batch, 1, k, desc->value_width },
@@ -35,7 +34,7 @@ mha_status mha_layer_run(mha_layer *layer, const mha_host_args *args)
         .query_len = q,
         .key_len = k,
     };
-    return mha_host_attend(context, who, d, args, &all, enqueue_layer, layer,
+    return mha_host_attend(context, who, d, args, &shapes, enqueue_layer, layer,
                            mha_layer_workspace(layer).bytes);
 }
 
