@@ -186,6 +186,15 @@ Test(host, decoder_with_options_as_on_the_device)
     device_close(&d);
 }
 
+static mha_encoder *new_encoder(const device *d, const mha_encoder_desc *desc,
+                                const mha_encoder_host_weights *weights)
+{
+    mha_encoder *encoder = NULL;
+    cr_assert_eq(mha_encoder_create(&encoder, d->context, desc), MHA_OK, "%s", d->sentence);
+    cr_assert_eq(mha_encoder_load_host(encoder, weights), MHA_OK, "%s", d->sentence);
+    return encoder;
+}
+
 /* The output in the place of the input, of the network and of the whole layer. */
 Test(host, blocks_in_place)
 {
@@ -202,9 +211,7 @@ Test(host, blocks_in_place)
     block_data *data = block_data_new(&c);
     const mha_encoder_desc desc = block_encoder_desc(&c.desc);
     const mha_encoder_host_weights weights = block_host_encoder(data, false);
-    mha_encoder *encoder = NULL;
-    cr_assert_eq(mha_encoder_create(&encoder, d.context, &desc), MHA_OK, "%s", d.sentence);
-    cr_assert_eq(mha_encoder_load_host(encoder, &weights), MHA_OK, "%s", d.sentence);
+    mha_encoder *encoder = new_encoder(&d, &desc, &weights);
     memcpy(all, data->input, sizeof all);
     mha_encoder_host_args args = { .input.data = data->input, .output.data = want };
     cr_assert_eq(mha_encoder_run(encoder, &args), MHA_OK, "%s", d.sentence);
@@ -244,9 +251,7 @@ Test(host, encoder_weights_in_one_array)
     block_data *data = block_data_new(&c);
     const mha_encoder_desc desc = block_encoder_desc(&c.desc);
     mha_encoder_host_weights weights = block_host_encoder(data, true);
-    mha_encoder *encoder = NULL;
-    cr_assert_eq(mha_encoder_create(&encoder, d.context, &desc), MHA_OK, "%s", d.sentence);
-    cr_assert_eq(mha_encoder_load_host(encoder, &weights), MHA_OK, "%s", d.sentence);
+    mha_encoder *encoder = new_encoder(&d, &desc, &weights);
     mha_encoder_host_args args = { .len = SOME, .input.data = data->input, .output.data = want };
     cr_assert_eq(mha_encoder_run(encoder, &args), MHA_OK, "%s", d.sentence);
     mha_layer_host_weights *layer = &weights.self_attention;
@@ -260,8 +265,7 @@ Test(host, encoder_weights_in_one_array)
         *vectors[i] = vector;
     }
     mha_encoder_destroy(&encoder);
-    cr_assert_eq(mha_encoder_create(&encoder, d.context, &desc), MHA_OK, "%s", d.sentence);
-    cr_assert_eq(mha_encoder_load_host(encoder, &weights), MHA_OK, "%s", d.sentence);
+    encoder = new_encoder(&d, &desc, &weights);
     args.output.data = got;
     cr_assert_eq(mha_encoder_run(encoder, &args), MHA_OK, "%s", d.sentence);
     cr_expect(!memcmp(got, want, sizeof got), "another result");
