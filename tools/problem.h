@@ -55,9 +55,13 @@ typedef enum problem_slot {
     PROBLEM_SCORES,
     PROBLEM_PROBS,
     PROBLEM_LSE,
-    PROBLEM_SLOTS,
-    PROBLEM_TO_CROSS = PROBLEM_CROSS_WEIGHT_QUERY - PROBLEM_WEIGHT_QUERY
+    PROBLEM_SLOTS
 } problem_slot;
+
+/* From a weight of a layer to the same of the attention to a memory. */
+enum {
+    PROBLEM_TO_CROSS = PROBLEM_CROSS_WEIGHT_QUERY - PROBLEM_WEIGHT_QUERY
+};
 
 /* Packed. A slot that the problem does not use has `used` false and nothing else. */
 typedef struct problem_tensor {
