@@ -81,7 +81,7 @@ MHA_API unsigned mha_version(void);
       "a buffer, queue or event belongs to another OpenCL context or device")             \
     X(MHA_WRONG_QUEUE, 10, "the queue is not in-order")                                   \
     X(MHA_OVERLAP, 11, "an output shares memory with another argument")                   \
-    X(MHA_NOT_LOADED, 12, "the layer has no weights yet")                                 \
+    X(MHA_NOT_LOADED, 12, "the object has no weights yet")                                \
     X(MHA_DEVICE_LOST, 13, "the device was lost; make a new context")
 
 typedef int mha_status;
@@ -573,6 +573,9 @@ typedef enum mha_activation_kind {
 #define MHA_GEMM_TRANSPOSE_A 1u /* A is stored [k][m] */
 #define MHA_GEMM_TRANSPOSE_B 2u /* B is stored [n][k] */
 #define MHA_GEMM_BIAS 4u        /* args.bias, [n], is added to every row of C; beta must be 0 */
+/* B is weights that mha_gemm_load has taken, one for all batches and calls, and args.b is empty. A
+ * CPU's kernel reads it faster so. */
+#define MHA_GEMM_LOADED_B 8u
 
 typedef struct mha_gemm_desc {
     size_t m, n, k; /* the largest m, and the n and k, of any call; k 0: C is beta C + bias */
@@ -609,6 +612,10 @@ typedef struct mha_gemm mha_gemm;
 MHA_API mha_status mha_gemm_create(mha_gemm **out, mha_context *context, const mha_gemm_desc *desc);
 MHA_API void mha_gemm_destroy(mha_gemm **gemm);
 MHA_API mha_workspace mha_gemm_workspace(const mha_gemm *gemm);
+/* With MHA_GEMM_LOADED_B: copies B, of b_type and stored as the flags say, into memory of the gemm,
+ * as float32 and packed as its kernel reads it. b->batch_stride must be 0. Ownership, later loads
+ * and failures are as with mha_layer_load. No workspace. */
+MHA_API mha_status mha_gemm_load(mha_gemm *gemm, const mha_matrix *b, const mha_call *call);
 MHA_API mha_status mha_gemm_enqueue(mha_gemm *gemm, const mha_gemm_args *args,
                                     const mha_call *call);
 

@@ -1,6 +1,7 @@
 /* The public matrix product: the gemm stage behind the checks of a call. */
 #include "bind.h"
 #include "gemm.h"
+#include "heads.h"
 #include "log.h"
 #include "shape.h"
 
@@ -11,6 +12,10 @@ struct mha_gemm {
     mha_context *context;
     mha_gemm_desc desc; /* resolved */
     mha_gemm_stage stage;
+    /* With MHA_GEMM_LOADED_B. */
+    cl_mem loaded_b; /* packed for the stage, or float32 and otherwise as the caller's */
+    mha_kernel copy; /* what makes the latter */
+    bool loaded;
 };
 
 static mha_status resolve_types(const mha_log *log, const char *who, mha_gemm_desc *desc)
@@ -51,7 +56,8 @@ static mha_status resolve_gemm(const mha_context *context, const mha_gemm_desc *
                                mha_gemm_desc *desc)
 {
     static const char who[] = "mha_gemm_create";
-    const unsigned known = MHA_GEMM_TRANSPOSE_A | MHA_GEMM_TRANSPOSE_B | MHA_GEMM_BIAS;
+    const unsigned known =
+        MHA_GEMM_TRANSPOSE_A | MHA_GEMM_TRANSPOSE_B | MHA_GEMM_BIAS | MHA_GEMM_LOADED_B;
     *desc = *given;
     desc->batch = desc->batch ? desc->batch : 1;
     desc->alpha = desc->alpha == 0 ? 1 : desc->alpha;
@@ -77,6 +83,40 @@ static mha_status resolve_gemm(const mha_context *context, const mha_gemm_desc *
     return status ? status : resolve_activation(&context->log, who, desc);
 }
 
+static bool loads(const mha_gemm *gemm)
+{
+    return gemm->desc.flags & MHA_GEMM_LOADED_B;
+}
+
+/* How B is stored: rows and columns. */
+static void size_b(const mha_gemm_desc *desc, size_t shape[2])
+{
+    const bool turned = desc->flags & MHA_GEMM_TRANSPOSE_B;
+    shape[0] = turned ? desc->n : desc->k;
+    shape[1] = turned ? desc->k : desc->n;
+}
+
+/* Memory for B, and the kernel that fills it where the stage packs nothing. */
+static mha_status make_loaded_b(mha_gemm *gemm)
+{
+    mha_context *context = gemm->context;
+    const mha_size plain = mha_size_of((size_t[]){ sizeof(float), gemm->desc.k, gemm->desc.n }, 3);
+    const size_t packed = mha_gemm_pack_bytes(&gemm->stage);
+    size_t bytes = packed ? packed : plain.value;
+    if (!packed && plain.overflows)
+        return mha_log_fail(&context->log, MHA_TOO_LARGE,
+                            "mha_gemm_create: a B of %zu x %zu is too large", gemm->desc.k,
+                            gemm->desc.n);
+    if (!bytes)
+        bytes = sizeof(float); /* a buffer is never empty */
+    cl_int error = CL_SUCCESS;
+    gemm->loaded_b = clCreateBuffer(context->cl, CL_MEM_READ_WRITE, bytes, NULL, &error);
+    if (!gemm->loaded_b)
+        return mha_log_fail(&context->log, error, "clCreateBuffer of %zu bytes for B failed",
+                            bytes);
+    return packed ? MHA_OK : mha_heads_setup(&gemm->copy, context, gemm->desc.b_type, MHA_FLOAT32);
+}
+
 mha_status mha_gemm_create(mha_gemm **out, mha_context *context, const mha_gemm_desc *desc)
 {
     if (out)
@@ -98,6 +138,8 @@ mha_status mha_gemm_create(mha_gemm **out, mha_context *context, const mha_gemm_
             .transpose_a = gemm->desc.flags & MHA_GEMM_TRANSPOSE_A,
             .transpose_b = gemm->desc.flags & MHA_GEMM_TRANSPOSE_B,
             .bias = gemm->desc.flags & MHA_GEMM_BIAS,
+            .shared_b = loads(gemm),
+            .packed_b = loads(gemm),
             .alpha = gemm->desc.alpha,
             .beta = gemm->desc.beta,
             .by = gemm->desc.by,
@@ -111,6 +153,8 @@ mha_status mha_gemm_create(mha_gemm **out, mha_context *context, const mha_gemm_
         status = mha_gemm_setup(&gemm->stage, context, &shape);
         if (!status)
             status = mha_shape_check_workspace(context, gemm->stage.temp_bytes, "mha_gemm_create");
+        if (!status && loads(gemm))
+            status = mha_context_note(context, make_loaded_b(gemm));
     }
     if (status) {
         mha_gemm_destroy(&gemm);
@@ -127,6 +171,9 @@ void mha_gemm_destroy(mha_gemm **gemm)
         return;
     *gemm = NULL;
     mha_gemm_release(&g->stage);
+    mha_kernel_release(&g->copy);
+    if (g->loaded_b)
+        clReleaseMemObject(g->loaded_b);
     free(g);
 }
 
@@ -140,10 +187,9 @@ mha_workspace mha_gemm_workspace(const mha_gemm *gemm)
 
 /* A matrix argument: [batch][1][rows][columns] with its row and batch strides. */
 static mha_status bind_matrix(const mha_run *run, mha_view *view, mha_operand *operand,
-                              const char *name, const mha_matrix *matrix, mha_type type,
-                              const size_t shape[4], mha_access access)
+                              const char *who, const char *name, const mha_matrix *matrix,
+                              mha_type type, const size_t shape[4], mha_access access)
 {
-    static const char who[] = "mha_gemm_enqueue";
     const mha_log *log = &run->context->log;
     const size_t batch = shape[0], columns = shape[3];
     const size_t row = matrix->row_stride ? matrix->row_stride : columns;
@@ -166,28 +212,105 @@ static mha_status bind_matrix(const mha_run *run, mha_view *view, mha_operand *o
     return mha_bind_tensor(run, view, who, name, &tensor, shape, mha_bind_type_bytes(type), access);
 }
 
-static mha_status bind_gemm(const mha_run *run, const mha_gemm_desc *desc,
+static mha_status bind_load(const mha_gemm *gemm, const mha_run *run, const char *who,
+                            const mha_matrix *b, mha_view *view)
+{
+    const mha_log *log = &run->context->log;
+    if (!loads(gemm))
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: MHA_GEMM_LOADED_B is not set, so that each call brings its B",
+                            who);
+    if (b->batch_stride)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: b.batch_stride is %zu, and one B is for all batches", who,
+                            b->batch_stride);
+    size_t shape[4] = { 1, 1 };
+    size_b(&gemm->desc, &shape[2]);
+    mha_operand operand;
+    return bind_matrix(run, view, &operand, who, "b", b, gemm->desc.b_type, shape, MHA_READS);
+}
+
+static mha_status launch_load(const mha_gemm *gemm, mha_run *run, const mha_view *from)
+{
+    mha_heads_copy copy = { .shape = { 1, 1 }, .from = *from };
+    size_b(&gemm->desc, &copy.shape[2]);
+    if (!mha_gemm_pack_bytes(&gemm->stage)) {
+        copy.to = mha_bind_packed(gemm->loaded_b, 0, copy.shape);
+        return mha_heads_launch(&gemm->copy, run, "load B", &copy);
+    }
+    if (gemm->desc.flags & MHA_GEMM_TRANSPOSE_B) {
+        copy.from.strides[2] = from->strides[3];
+        copy.from.strides[3] = from->strides[2];
+    }
+    return mha_gemm_pack_launch(&gemm->stage, run, "load B", &copy.from, gemm->loaded_b, 0);
+}
+
+mha_status mha_gemm_load(mha_gemm *gemm, const mha_matrix *b, const mha_call *call)
+{
+    static const char who[] = "mha_gemm_load";
+    mha_run_clear_event(call);
+    if (!gemm)
+        return MHA_INVALID_ARGUMENT;
+    mha_context *context = gemm->context;
+    if (!b)
+        return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: b is NULL", who);
+    mha_run run;
+    mha_view view = { 0 };
+    mha_status status = mha_run_begin(&run, context, call, who, 0);
+    if (status)
+        return mha_context_note(context, status);
+    status = bind_load(gemm, &run, who, b, &view);
+    if (!status)
+        status = mha_run_wait(&run);
+    if (!status) {
+        mha_run_will_write(&run, "the B of before");
+        status = launch_load(gemm, &run, &view);
+        /* A copy that was queued has spoilt the B of before. */
+        gemm->loaded = !status || (gemm->loaded && !run.wrote[0]);
+    }
+    return mha_run_end(&run, status);
+}
+
+/* B of a call: the caller's, or the one that is loaded, which overlaps nothing of his. */
+static mha_status bind_b(const mha_gemm *gemm, const mha_run *run, const char *who,
+                         const mha_matrix *given, mha_view *view, mha_operand *operand)
+{
+    const mha_gemm_desc *desc = &gemm->desc;
+    size_t shape[4] = { desc->batch, 1 };
+    size_b(desc, &shape[2]);
+    if (!loads(gemm))
+        return bind_matrix(run, view, operand, who, "b", given, desc->b_type, shape, MHA_READS);
+    if (given->buffer)
+        return mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
+                            "%s: b is given, and with MHA_GEMM_LOADED_B it comes from "
+                            "mha_gemm_load",
+                            who);
+    *view = (mha_view){ 0 };
+    *operand = (mha_operand){ .buffer = gemm->loaded_b, .row = shape[3] };
+    return MHA_OK;
+}
+
+static mha_status bind_gemm(const mha_gemm *gemm, const mha_run *run, const char *who,
                             const mha_gemm_args *args, mha_gemm_launch_args *out)
 {
-    static const char who[] = "mha_gemm_enqueue";
+    const mha_gemm_desc *desc = &gemm->desc;
     const size_t m = args->m ? args->m : desc->m;
     if (m > desc->m)
         return mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
                             "%s: the call's m is %zu, above the desc's %zu", who, m, desc->m);
     *out = (mha_gemm_launch_args){ .batch = desc->batch, .m = m, .n = desc->n, .k = desc->k };
     const bool ta = desc->flags & MHA_GEMM_TRANSPOSE_A;
-    const bool tb = desc->flags & MHA_GEMM_TRANSPOSE_B;
     const bool has_bias = desc->flags & MHA_GEMM_BIAS;
     const size_t shape_a[4] = { desc->batch, 1, ta ? desc->k : m, ta ? m : desc->k };
-    const size_t shape_b[4] = { desc->batch, 1, tb ? desc->n : desc->k, tb ? desc->k : desc->n };
     const size_t shape_c[4] = { desc->batch, 1, m, desc->n };
     mha_view a, b, c, bias = { 0 };
     mha_status status =
-        bind_matrix(run, &a, &out->a, "a", &args->a, desc->type, shape_a, MHA_READS);
+        bind_matrix(run, &a, &out->a, who, "a", &args->a, desc->type, shape_a, MHA_READS);
     if (!status)
-        status = bind_matrix(run, &b, &out->b, "b", &args->b, desc->b_type, shape_b, MHA_READS);
+        status = bind_b(gemm, run, who, &args->b, &b, &out->b);
     if (!status)
-        status = bind_matrix(run, &c, &out->c, "c", &args->c, desc->c_type, shape_c, MHA_WRITES);
+        status =
+            bind_matrix(run, &c, &out->c, who, "c", &args->c, desc->c_type, shape_c, MHA_WRITES);
     if (!status && has_bias != !!args->bias.buffer)
         status = mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
                               "%s: bias is %s, and MHA_GEMM_BIAS is %s", who,
@@ -213,12 +336,18 @@ mha_status mha_gemm_enqueue(mha_gemm *gemm, const mha_gemm_args *args, const mha
         return MHA_INVALID_ARGUMENT;
     if (!args)
         return mha_log_fail(&gemm->context->log, MHA_INVALID_ARGUMENT, "%s: args is NULL", who);
+    const mha_status lost = mha_context_check(gemm->context);
+    if (lost)
+        return lost;
+    if (loads(gemm) && !gemm->loaded)
+        return mha_log_fail(&gemm->context->log, MHA_NOT_LOADED,
+                            "%s: the gemm has no B: call mha_gemm_load first", who);
     mha_run run;
     mha_gemm_launch_args launch;
     mha_status status = mha_run_begin(&run, gemm->context, call, who, gemm->stage.temp_bytes);
     if (status)
         return mha_context_note(gemm->context, status);
-    status = bind_gemm(&run, &gemm->desc, args, &launch);
+    status = bind_gemm(gemm, &run, who, args, &launch);
     if (!status)
         status = mha_run_wait(&run);
     if (!status) {

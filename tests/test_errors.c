@@ -587,7 +587,7 @@ static const create_row gemm_rows[] = {
     { "n", MHA_TOO_LARGE, { SET_GEMM(n, 1ull << 33) } },
     { "k", MHA_TOO_LARGE, { SET_GEMM(k, SIZE_MAX / 2) } },
     { "batch", MHA_TOO_LARGE, { SET_GEMM(batch, SIZE_MAX) } },
-    { "flags", MHA_UNSUPPORTED, { SET_GEMM(flags, 8) } },
+    { "flags", MHA_UNSUPPORTED, { SET_GEMM(flags, 16) } },
     { "flags", MHA_UNSUPPORTED, { SET_GEMM(flags, 1u << 31) } },
     { "beta",
       MHA_INVALID_ARGUMENT,

@@ -176,6 +176,68 @@ Test(errors, gemm_bias_that_nobody_asked_for)
     close_scene(&s);
 }
 
+static void expect_load(scene *s, mha_gemm *gemm, const mha_matrix *b, mha_status status,
+                        const char *says)
+{
+    const mha_call call = { .queue = s->d.queue };
+    cr_expect_eq(mha_gemm_load(gemm, b, &call), status, "%s: %s", says, s->d.sentence);
+    cr_expect(refusal_says(s->d.sentence, "mha_gemm_load"), "%s", s->d.sentence);
+    cr_expect(refusal_says(s->d.sentence, says), "%s: %s", says, s->d.sentence);
+}
+
+/* Without a load, after loads that fail, with a B in the call as well. */
+Test(errors, gemm_of_a_loaded_b)
+{
+    scene s = { 0 };
+    open_gemm(&s, 3, MHA_GEMM_KERNEL);
+    mha_gemm *gemm = NULL;
+    const mha_gemm_desc desc = { .m = M,
+                                 .n = N,
+                                 .k = K,
+                                 .batch = 3,
+                                 .flags = MHA_GEMM_BIAS | MHA_GEMM_LOADED_B,
+                                 .by = MHA_GEMM_KERNEL };
+    cr_assert_eq(mha_gemm_create(&gemm, s.d.context, &desc), MHA_OK);
+    const mha_matrix several = gemm_args.b;
+    mha_matrix b = several;
+    mha_gemm_args args = gemm_args;
+    args.b = (mha_matrix){ 0 };
+    b.batch_stride = 0;
+    device_hush(&s.d);
+    expect_load(&s, s.gemm, &b, MHA_INVALID_ARGUMENT, "MHA_GEMM_LOADED_B");
+    expect_load(&s, gemm, NULL, MHA_INVALID_ARGUMENT, "b");
+    expect_load(&s, gemm, &several, MHA_INVALID_ARGUMENT, "batch_stride");
+    b.row_stride = N - 1;
+    expect_load(&s, gemm, &b, MHA_INVALID_ARGUMENT, "row_stride");
+    b.row_stride = 1000;
+    expect_load(&s, gemm, &b, MHA_BUFFER_TOO_SMALL, "b");
+    cr_expect_eq(mha_gemm_load(NULL, &b, &s.r.call), MHA_INVALID_ARGUMENT);
+    cr_expect_eq(mha_gemm_enqueue(gemm, &args, &s.r.call), MHA_NOT_LOADED);
+    cr_expect(refusal_says(s.d.sentence, "mha_gemm_load"), "%s", s.d.sentence);
+    mha_gemm_destroy(&gemm);
+    close_scene(&s);
+}
+
+Test(errors, gemm_of_two_bs)
+{
+    scene s = { 0 };
+    open_gemm(&s, 1, MHA_GEMM_KERNEL);
+    const mha_gemm_desc desc = {
+        .m = M, .n = N, .k = K, .flags = MHA_GEMM_BIAS | MHA_GEMM_LOADED_B, .by = MHA_GEMM_KERNEL
+    };
+    mha_gemm_destroy(&s.gemm);
+    cr_assert_eq(mha_gemm_create(&s.gemm, s.d.context, &desc), MHA_OK);
+    mha_matrix b = gemm_args.b;
+    b.batch_stride = 0;
+    const mha_call call = { .queue = s.d.queue };
+    cr_assert_eq(mha_gemm_load(s.gemm, &b, &call), MHA_OK, "%s", s.d.sentence);
+    const mha_gemm_args both = gemm_args;
+    gemm_args.b = (mha_matrix){ 0 };
+    s.r.object = s.gemm;
+    refusal_expect(&s.r, "a B in the call", &both, &s.r.call, MHA_INVALID_ARGUMENT, "b");
+    close_scene(&s);
+}
+
 /* --- heads --- */
 
 typedef struct heads_args {

@@ -86,9 +86,13 @@ static mha_status create_all(trial *t)
     if (!status && by == MHA_GEMM_KERNEL)
         status = create_blocks(t);
     if (!status)
-        status = mha_gemm_create(
-            &t->gemm, t->context,
-            &(mha_gemm_desc){ .m = 2, .n = 3, .k = 4, .by = by, .type = MHA_FLOAT16 });
+        status = mha_gemm_create(&t->gemm, t->context,
+                                 &(mha_gemm_desc){ .m = 2,
+                                                   .n = 3,
+                                                   .k = 4,
+                                                   .flags = MHA_GEMM_LOADED_B,
+                                                   .by = by,
+                                                   .type = MHA_FLOAT16 });
     return status;
 }
 

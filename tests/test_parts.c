@@ -11,12 +11,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A B of NaN first, in whose place the right one comes. */
+static void load_b(device *d, gemm_data *data, mha_gemm *gemm)
+{
+    const mha_gemm_desc *desc = &data->given.desc;
+    const bool turned = desc->flags & MHA_GEMM_TRANSPOSE_B;
+    const mha_type type = desc->b_type ? desc->b_type : desc->type;
+    const size_t shape[4] = { 1, 1, turned ? desc->n : desc->k, turned ? desc->k : desc->n };
+    const device_tensor nans =
+        device_output(d, shape, NULL, stored_bytes(type ? type : MHA_FLOAT32));
+    const mha_matrix wrong = { .buffer = device_buffer(&nans), .offset = nans.offset };
+    const mha_call call = { .queue = d->queue };
+    mha_matrix b = data->args.b;
+    b.batch_stride = 0;
+    cr_assert_eq(mha_gemm_load(gemm, &wrong, &call), MHA_OK, "%s: %s", data->name, d->sentence);
+    cr_assert_eq(mha_gemm_load(gemm, &b, &call), MHA_OK, "%s: %s", data->name, d->sentence);
+    data->args.b = (mha_matrix){ 0 };
+}
+
 static void check_gemm(device *d, const gemm_case *c, compare_worst *worst)
 {
     gemm_data *data = gemm_data_new(d, c);
     mha_gemm *gemm = NULL;
     cr_assert_eq(mha_gemm_create(&gemm, d->context, &c->desc), MHA_OK, "%s: %s", data->name,
                  d->sentence);
+    if (c->desc.flags & MHA_GEMM_LOADED_B)
+        load_b(d, data, gemm);
     const mha_call call = device_call(d, mha_gemm_workspace(gemm));
     cr_assert_eq(mha_gemm_enqueue(gemm, &data->args, &call), MHA_OK, "%s: %s", data->name,
                  d->sentence);
@@ -56,6 +76,81 @@ Test(parts, gemm_of_half_types)
             check_gemm(&d, &c, &worst);
         }
     compare_log("gemm of half types", 3 * SEEDS, &worst);
+    device_close(&d);
+}
+
+static gemm_case with_loaded_b(gemm_case c)
+{
+    c.desc.flags |= MHA_GEMM_LOADED_B;
+    c.b_shared = true;
+    return c;
+}
+
+Test(parts, gemm_of_a_loaded_b)
+{
+    enum {
+        SEEDS = 40
+    };
+    device d;
+    compare_worst worst = { 0 };
+    device_open(&d);
+    for (uint64_t n = 0; n < SEEDS; n++)
+        for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++) {
+            const gemm_case c = with_loaded_b(gemm_case_pick(2100 + n, (mha_gemm_by)by));
+            check_gemm(&d, &c, &worst);
+            const gemm_case half = with_loaded_b(gemm_case_pick_half(2200 + n, (mha_gemm_by)by));
+            check_gemm(&d, &half, &worst);
+        }
+    compare_log("gemm of a loaded B", 6 * SEEDS, &worst);
+    device_close(&d);
+}
+
+/* The caller's B may be gone by the time of the calls, of which there may be many. */
+Test(parts, gemm_keeps_a_loaded_b)
+{
+    enum {
+        SIZE = 20
+    };
+    static float one[SIZE * SIZE], got[SIZE * SIZE];
+    const size_t shape[4] = { 1, 1, SIZE, SIZE };
+    device d;
+    device_open(&d);
+    for (size_t i = 0; i < SIZE; i++)
+        one[i * SIZE + i] = 1;
+    const device_tensor a = device_input(&d, shape, NULL, sizeof *one, one);
+    for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++) {
+        const mha_gemm_desc desc = {
+            .m = SIZE, .n = SIZE, .k = SIZE, .flags = MHA_GEMM_LOADED_B, .by = (mha_gemm_by)by
+        };
+        mha_gemm *gemm = NULL;
+        cr_assert_eq(mha_gemm_create(&gemm, d.context, &desc), MHA_OK, "%s", d.sentence);
+        const mha_call call = device_call(&d, mha_gemm_workspace(gemm));
+        float b[SIZE * SIZE];
+        for (size_t i = 0; i < SIZE * SIZE; i++)
+            b[i] = (float)i + (float)by;
+        cl_mem memory = clCreateBuffer(d.cl, CL_MEM_COPY_HOST_PTR, sizeof b, b, NULL);
+        cr_assert_eq(mha_gemm_load(gemm, &(mha_matrix){ .buffer = memory }, &call), MHA_OK, "%s",
+                     d.sentence);
+        const float nan = NAN;
+        cr_assert_eq(
+            clEnqueueFillBuffer(d.queue, memory, &nan, sizeof nan, 0, sizeof b, 0, NULL, NULL),
+            CL_SUCCESS);
+        clReleaseMemObject(memory);
+        for (size_t m = SIZE; m >= SIZE / 2; m -= SIZE / 2) {
+            const device_tensor c =
+                device_output(&d, (size_t[]){ 1, 1, m, SIZE }, NULL, sizeof *got);
+            const mha_gemm_args args = {
+                .m = m,
+                .a = { .buffer = device_buffer(&a), .offset = a.offset },
+                .c = { .buffer = device_buffer(&c), .offset = c.offset },
+            };
+            cr_assert_eq(mha_gemm_enqueue(gemm, &args, &call), MHA_OK, "%s", d.sentence);
+            device_read(&d, &c, got);
+            cr_expect(!memcmp(got, b, m * SIZE * sizeof *got), "by %d: %zu rows", by, m);
+        }
+        mha_gemm_destroy(&gemm);
+    }
+    device_forget(&d);
     device_close(&d);
 }
 
@@ -124,6 +219,8 @@ Test(parts, gemm_at_the_edges)
         for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++) {
             gemm_case c = cases[n];
             c.desc.by = (mha_gemm_by)by;
+            check_gemm(&d, &c, &worst);
+            c = with_loaded_b(c);
             check_gemm(&d, &c, &worst);
         }
     device_close(&d);

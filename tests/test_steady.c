@@ -150,27 +150,33 @@ Test(lifecycle, steady_state_with_clblast)
 
 /* A product of half types goes through the workspace around CLBlast, and through local memory else.
  */
-static void try_half_product(device *d, mha_gemm_by by, exceptions most)
+static void try_half_product(device *d, mha_gemm_by by, unsigned flags, exceptions most)
 {
     enum {
         SIZE = 20
     };
     const mha_gemm_desc desc = {
-        .m = SIZE, .n = SIZE, .k = SIZE, .beta = 1, .by = by, .type = MHA_BFLOAT16
+        .m = SIZE, .n = SIZE, .k = SIZE, .flags = flags, .beta = 1, .by = by, .type = MHA_BFLOAT16
     };
     const size_t shape[4] = { 1, 1, SIZE, SIZE };
     static const uint16_t data[SIZE * SIZE] = { 0 };
     const device_tensor in = device_input(d, shape, NULL, sizeof *data, data);
     const device_tensor out = device_output(d, shape, NULL, sizeof *data);
+    const mha_matrix b = { .buffer = device_buffer(&in), .offset = in.offset };
+    const bool loads = flags & MHA_GEMM_LOADED_B;
     const mha_gemm_args args = { .a.buffer = device_buffer(&in),
                                  .a.offset = in.offset,
-                                 .b.buffer = device_buffer(&in),
-                                 .b.offset = in.offset,
+                                 .b = loads ? (mha_matrix){ 0 } : b,
                                  .c.buffer = device_buffer(&out),
                                  .c.offset = out.offset };
     mha_gemm *gemm = NULL;
     cr_assert_eq(mha_gemm_create(&gemm, d->context, &desc), MHA_OK, "%s", d->sentence);
     const mha_call call = device_call(d, mha_gemm_workspace(gemm));
+    if (loads) {
+        layer_reset();
+        cr_assert_eq(mha_gemm_load(gemm, &b, &call), MHA_OK, "%s", d->sentence);
+        expect_steady("load of B", (exceptions){ 0, 0 });
+    }
     cr_assert_eq(mha_gemm_enqueue(gemm, &args, &call), MHA_OK, "%s", d->sentence);
     layer_reset();
     cr_expect_eq(mha_gemm_enqueue(gemm, &args, &call), MHA_OK);
@@ -184,8 +190,10 @@ Test(lifecycle, steady_state_of_half_products)
     device d;
     layer_start();
     device_open(&d);
-    try_half_product(&d, MHA_GEMM_KERNEL, (exceptions){ 0, 0 });
-    try_half_product(&d, MHA_GEMM_CLBLAST, (exceptions){ 1, 0 });
+    for (unsigned flags = 0; flags <= MHA_GEMM_LOADED_B; flags += MHA_GEMM_LOADED_B) {
+        try_half_product(&d, MHA_GEMM_KERNEL, flags, (exceptions){ 0, 0 });
+        try_half_product(&d, MHA_GEMM_CLBLAST, flags, (exceptions){ 1, 0 });
+    }
     device_close(&d);
     cr_expect_eq(layer_live(NULL), 0);
 }
