@@ -222,6 +222,8 @@ Test(word, a_gemm)
     const mha_gemm_desc mixed = parse("gemm-m5n6k7tf16twf32").gemm;
     cr_assert_eq(mixed.type, MHA_FLOAT16);
     cr_assert_eq(mixed.b_type, MHA_FLOAT32);
+    cr_assert(parse("gemm-m5n6k7W").loads_b);
+    cr_assert(!parsed.loads_b);
 }
 
 Test(word, lengths)
@@ -295,6 +297,7 @@ Test(word, canonical)
         { "decoder-b2h5q4k9e100f400BK7l", "decoder-b2h5q4k9e100f400lK7B" },
         { "decoder-b2h5q4k9e100f400Kc", "decoder-b2h5q4k9e100f400cK" },
         { "gemm-m5n6k7twbf16tf16", "gemm-m5n6k7tf16twbf16" },
+        { "gemm-m5n6k7tf16W", "gemm-m5n6k7Wtf16" },
         { "layer-b2h5q4k6e100twf16tbf16B", "layer-b2h5q4k6e100Btbf16twf16" },
         { "layer-b2h5q4k6e100", "layer-b2h5q4k6e100" },
         { "layer-b2h5q4k6e100exMTBo1iv2ik3iq4", "layer-b2h5q4k6e100iq4ik3iv2o1BTMxe" },
@@ -421,6 +424,7 @@ Test(word, refusals)
         { "gemm-m5n6k7l", 12, "for attentions, layers and models only" },
         { "gemm-m5n6k7n", 12, "for attentions only" },
         { "gemm-m5n6k7T", 12, "for layers of all kinds only" },
+        { "layer-b2h5q4k6e100W", 19, "for matrix products only" },
         { "gemm-m5n6k7tkf16", 12, "for attentions only" },
         { "gemm-m5n6k7tf16tbf16", 16, "already at character 12" },
         { "b2h5q4k6d20twf16", 12, "for layers of all kinds only" },

@@ -78,11 +78,11 @@ def list_rows():
     for sizes in ((128, 768, 768), (512, 768, 768), (2048, 768, 768), (512, 2304, 768),
                   (1024, 1024, 1024)):
         clblast = [(CLBLAST, 8.0, 11.0)] if sizes[0] >= 1024 else []
-        add("gemm", "gemm-m{}n{}k{}".format(*sizes), (TORCH, 1.0), *clblast)
+        add("gemm", "gemm-m{}n{}k{}W".format(*sizes), (TORCH, 1.0), *clblast)
     for heads, length in ((12, 1024), (12, 2048), (8, 4096)):
         add("share of peak", f"b1h{heads}q{length}k{length}d64", (PEAK, 0.75, 0.85))
     for sizes in ((512, 768, 768), (2048, 768, 768), (1024, 1024, 1024)):
-        add("share of peak", "gemm-m{}n{}k{}".format(*sizes), (PEAK, 0.80, 0.92))
+        add("share of peak", "gemm-m{}n{}k{}W".format(*sizes), (PEAK, 0.80, 0.92))
     for heads, width in ((8, 512), (12, 768)):
         for batch, length in ((1, 128), (1, 512), (8, 128), (8, 512)):
             must = {(1, 512): 1.10, (8, 512): 1.3}.get((batch, length), 1.05)

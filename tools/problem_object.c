@@ -107,7 +107,7 @@ static mha_status load_decoder(problem_ready *self, const mha_encoder_weights *s
     return mha_decoder_load(self->decoder, &weights, call);
 }
 
-static mha_status load_weights(problem_ready *self, cl_command_queue queue)
+static mha_status load_block(problem_ready *self, const mha_call *call)
 {
     const mha_encoder_weights all = {
         .self_attention = layer_of(self, PROBLEM_WEIGHT_QUERY),
@@ -120,16 +120,15 @@ static mha_status load_weights(problem_ready *self, cl_command_queue queue)
         .norm_self_attention = norm_of(self, PROBLEM_NORM_ATTENTION),
         .norm_feed_forward = norm_of(self, PROBLEM_NORM_FFN),
     };
-    const mha_call call = { .queue = queue };
-    mha_status status;
     if (self->decoder)
-        status = load_decoder(self, &all, &call);
-    else
-        status = self->encoder ? mha_encoder_load(self->encoder, &all, &call)
-                               : mha_layer_load(self->layer, &all.self_attention, &call);
-    if (!status)
-        status = clFinish(queue);
-    return status;
+        return load_decoder(self, &all, call);
+    return self->encoder ? mha_encoder_load(self->encoder, &all, call)
+                         : mha_layer_load(self->layer, &all.self_attention, call);
+}
+
+static mha_matrix matrix_of(const problem_ready *self, problem_slot slot)
+{
+    return (mha_matrix){ .buffer = self->tensors[slot].memory };
 }
 
 mha_status problem_load(problem_ready *self)
@@ -139,7 +138,11 @@ mha_status problem_load(problem_ready *self)
                                                   mha_context_device(self->context), 0, &status);
     if (status)
         return status;
-    const mha_status loaded = load_weights(self, queue);
+    const mha_call call = { .queue = queue };
+    const mha_matrix b = matrix_of(self, PROBLEM_KEY);
+    mha_status loaded = self->gemm ? mha_gemm_load(self->gemm, &b, &call) : load_block(self, &call);
+    if (!loaded)
+        loaded = clFinish(queue);
     clReleaseCommandQueue(queue);
     return loaded;
 }
@@ -214,10 +217,11 @@ mha_status problem_enqueue(const problem_ready *self, cl_command_queue queue, mh
         .stage = stage,
         .stage_data = stage_data,
     };
+    const bool loads_b = self->gemm_desc.flags & MHA_GEMM_LOADED_B;
     const mha_gemm_args matrices = {
-        .a.buffer = self->tensors[PROBLEM_QUERY].memory,
-        .b.buffer = self->tensors[PROBLEM_KEY].memory,
-        .c.buffer = self->tensors[PROBLEM_OUTPUT].memory,
+        .a = matrix_of(self, PROBLEM_QUERY),
+        .b = loads_b ? (mha_matrix){ 0 } : matrix_of(self, PROBLEM_KEY),
+        .c = matrix_of(self, PROBLEM_OUTPUT),
     };
     if (self->model)
         return problem_model_run(self, queue, stage, stage_data);

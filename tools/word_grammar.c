@@ -83,6 +83,7 @@ const char word_grammar_of_kinds[] =
     "and for a decoder layer\n"
     "  K, K100    random lengths of the memory, one for each batch, or 100 rows in each batch\n"
     "and for a matrix product\n"
+    "  W          the second factor is weights: loaded once, ahead of all calls\n"
     "  tf16, tbf16\n"
     "             both factors and the product are float16, or bfloat16; else float32\n"
     "  twf16, twbf16, twf32\n"

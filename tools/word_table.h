@@ -60,7 +60,7 @@ typedef struct word_part {
 } word_part;
 
 enum {
-    WORD_PARTS = 60,
+    WORD_PARTS = 61,
     WORD_AXES = 4
 };
 
