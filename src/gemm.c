@@ -98,12 +98,18 @@ static mha_status warm_up(mha_context *context, unsigned bit)
     return MHA_OK;
 }
 
+/* Whether several batches can be one taller product. */
+static bool folds(const mha_gemm_shape *shape)
+{
+    return shape->shared_b && !shape->transpose_a;
+}
+
 /* The most temporary memory that any launch can ask for. CLBlast needs none for a matrix that fills
  * whole tiles from offset 0, so this asks for one that does not, in all three places. */
 static mha_status ask_temp(mha_gemm_stage *gemm, mha_context *context)
 {
     const mha_gemm_shape *shape = &gemm->shape;
-    const size_t m = shape->shared_b ? shape->m * shape->batch : shape->m;
+    const size_t m = folds(shape) ? shape->m * shape->batch : shape->m;
     cl_command_queue queue = context->queue;
     mha_os_lock(&clblast_lock);
     const mha_status status = CLBlastSGemmTempBufferSize(
@@ -117,13 +123,11 @@ static mha_status ask_temp(mha_gemm_stage *gemm, mha_context *context)
     return MHA_OK;
 }
 
-/* Several batches are one taller product where rows of A and C follow each other and B is shared.
- */
+/* They are one where rows of A and C follow each other. */
 static void fold_batches(const mha_gemm_shape *shape, mha_gemm_launch_args *args)
 {
-    if (shape->shared_b && !shape->transpose_a && args->batch > 1 &&
-        args->m <= INT_MAX / args->batch && args->a.batch == args->m * args->a.row &&
-        args->c.batch == args->m * args->c.row) {
+    if (folds(shape) && args->batch > 1 && args->m <= INT_MAX / args->batch &&
+        args->a.batch == args->m * args->a.row && args->c.batch == args->m * args->c.row) {
         args->m *= args->batch;
         args->batch = 1;
     }

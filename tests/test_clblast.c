@@ -62,6 +62,30 @@ static void check(device *d, unsigned flags, bool shared_b, const float *a, cons
     device_forget(d);
 }
 
+/* Batches of a turned A do not become one product, and need no memory of one. */
+Test(parts, gemm_of_turned_batches_needs_no_more_memory)
+{
+    device d;
+    device_open(&d);
+    make_all_large(mha_context_device(d.context));
+    size_t bytes[2];
+    for (size_t i = 0; i < 2; i++) {
+        const mha_gemm_desc desc = { .m = SIZE,
+                                     .n = SIZE,
+                                     .k = SIZE,
+                                     .batch = i ? 8 : 1,
+                                     .flags = MHA_GEMM_TRANSPOSE_A | MHA_GEMM_LOADED_B,
+                                     .by = MHA_GEMM_CLBLAST };
+        mha_gemm *gemm = NULL;
+        cr_assert_eq(mha_gemm_create(&gemm, d.context, &desc), MHA_OK, "%s", d.sentence);
+        bytes[i] = mha_gemm_workspace(gemm).bytes;
+        mha_gemm_destroy(&gemm);
+    }
+    cr_expect_gt(bytes[0], 0);
+    cr_expect_eq(bytes[1], bytes[0], "%zu bytes, %zu of one", bytes[1], bytes[0]);
+    device_close(&d);
+}
+
 Test(parts, gemm_of_whole_tiles)
 {
     static float a[BATCH * PLANE], b[BATCH * PLANE];
