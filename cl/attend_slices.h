@@ -5,6 +5,15 @@
  * the functions that have one are inlined, and their loops unrolled. A slice has SLICE lines, dims
  * in the product of query and key and keys in that of probs and values; a line has an element of
  * each row or column of the work-group's tile. */
+#if QUADS != 1 && QUADS != 2
+#error "QUADS: a work-item has 4 or 8 rows"
+#endif
+#if SLICE % LANES || SLICE % SCORE_STEPS || SLICE % VALUE_STEPS
+#error "a slice is cut evenly, among work-items and in steps"
+#endif
+#if SWIZZLED && (SCORE_STEPS > 4 || 4 % SCORE_STEPS)
+#error "the lines of a step are swizzled alike, which is so of 4"
+#endif
 #define HIGH (16 / QUADS)
 #define GROUP (LANES * HIGH)
 #define ROWS 64

@@ -58,7 +58,9 @@ typedef struct ulongs8 {
 typedef struct ulongs16 {
     ulong s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, sa, sb, sc, sd, se, sf;
 } ulongs16;
+#define NO_ULONGS8 { 0, 0, 0, 0, 0, 0, 0, 0 }
 #else
+#define NO_ULONGS8 (ulong8)(0)
 typedef ulong4 ulongs4;
 typedef ulong8 ulongs8;
 typedef ulong16 ulongs16;
@@ -74,7 +76,7 @@ typedef ulong16 ulongs16;
 #define RULES_GIVEN_BIAS
 #define RULES_TAKE_BIAS                                                                            \
     __global const STORED(BIAS_TYPE) *const bias = 0;                                              \
-    const ulongs8 bias_at = { 0, 0, 0, 0, 0, 0, 0, 0 };
+    const ulongs8 bias_at = NO_ULONGS8;
 #endif
 #if USES_MASK
 #define RULES_GIVEN_MASK , __global const uchar *mask, ulongs8 mask_at
@@ -83,7 +85,7 @@ typedef ulong16 ulongs16;
 #define RULES_GIVEN_MASK
 #define RULES_TAKE_MASK                                                                            \
     __global const uchar *const mask = 0;                                                          \
-    const ulongs8 mask_at = { 0, 0, 0, 0, 0, 0, 0, 0 };
+    const ulongs8 mask_at = NO_ULONGS8;
 #endif
 #if USES_ALIBI
 #define RULES_GIVEN_SLOPES , __global const float *slopes
