@@ -574,7 +574,7 @@ typedef enum mha_activation_kind {
 #define MHA_GEMM_TRANSPOSE_B 2u /* B is stored [n][k] */
 #define MHA_GEMM_BIAS 4u        /* args.bias, [n], is added to every row of C; beta must be 0 */
 /* B is weights that mha_gemm_load has taken, one for all batches and calls, and args.b is empty. A
- * CPU's kernel reads it faster so. */
+ * CPU's kernel reads it faster so, and CLBlast needs no float32 copy of it in each call. */
 #define MHA_GEMM_LOADED_B 8u
 
 typedef struct mha_gemm_desc {
@@ -612,9 +612,11 @@ typedef struct mha_gemm mha_gemm;
 MHA_API mha_status mha_gemm_create(mha_gemm **out, mha_context *context, const mha_gemm_desc *desc);
 MHA_API void mha_gemm_destroy(mha_gemm **gemm);
 MHA_API mha_workspace mha_gemm_workspace(const mha_gemm *gemm);
-/* With MHA_GEMM_LOADED_B: copies B, of b_type and stored as the flags say, into memory of the gemm,
- * as float32 and packed as its kernel reads it. b->batch_stride must be 0. Ownership, later loads
- * and failures are as with mha_layer_load. No workspace. */
+/* With MHA_GEMM_LOADED_B, else it is refused: copies B, of b_type and stored as the flags say, into
+ * memory of the gemm, at least 4 n k bytes of the device that create has taken, as float32 and
+ * packed as the gemm's kernel reads it. b->batch_stride must be 0. Before the first load an enqueue
+ * is MHA_NOT_LOADED. Ownership, later loads and failures are as with mha_layer_load. No workspace.
+ */
 MHA_API mha_status mha_gemm_load(mha_gemm *gemm, const mha_matrix *b, const mha_call *call);
 MHA_API mha_status mha_gemm_enqueue(mha_gemm *gemm, const mha_gemm_args *args,
                                     const mha_call *call);
@@ -974,7 +976,9 @@ MHA_API mha_status mha_decoder_enqueue(mha_decoder *decoder, const mha_decoder_a
  * They allocate device memory on every call: a program that minds the time uses the enqueue calls.
  * The arrays may overlap as they like: the device works on copies. On an error no output array has
  * changed, unless the sentence says that copying back failed. With MHA_USES_APPEND there is an
- * enqueue call only: a cache lives on the device. */
+ * enqueue call only: a cache lives on the device. They work in a queue of their own, so what was
+ * enqueued with the object before, a load as well, must have completed. A load that fails leaves
+ * what the load from the device leaves. */
 
 /* Half types are their 16 bits, as uint16_t. */
 typedef struct mha_host_input {

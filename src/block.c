@@ -16,6 +16,14 @@ const char *mha_block_say(char text[MHA_BLOCK_WHO], const char *who, int step)
     return text;
 }
 
+mha_status mha_block_check_loaded(const mha_block *block, const char *who)
+{
+    if (block->loaded)
+        return MHA_OK;
+    return mha_log_fail(&block->context->log, MHA_NOT_LOADED,
+                        "%s: there are no weights: load them first", who);
+}
+
 mha_status mha_block_check_step(const mha_block *block, const char *who, int step, bool given)
 {
     if (block->steps[step].exists || !given)

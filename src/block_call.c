@@ -234,12 +234,12 @@ mha_status mha_block_enqueue(mha_block *block, const mha_block_args *args, const
     const mha_status lost = mha_context_check(context);
     if (lost)
         return lost;
-    if (!block->loaded)
-        return mha_log_fail(&context->log, MHA_NOT_LOADED,
-                            "%s: there are no weights: load them first", who);
+    mha_status status = mha_block_check_loaded(block, who);
+    if (status)
+        return status;
     mha_run run;
     forward f = { 0 };
-    mha_status status = mha_run_begin(&run, context, call, who, mha_block_workspace(block).bytes);
+    status = mha_run_begin(&run, context, call, who, mha_block_workspace(block).bytes);
     if (status)
         return mha_context_note(context, status);
     status = bind_all(block, &run, who, args, &f);

@@ -203,6 +203,21 @@ size_t mha_ffn_explain(const mha_ffn *ffn, char *text, size_t capacity)
     return out.length;
 }
 
+mha_status mha_ffn_check_call(const mha_ffn *ffn, const char *who, size_t given, size_t *rows)
+{
+    const mha_log *log = &ffn->context->log;
+    *rows = given ? given : ffn->desc.rows;
+    if (!ffn->loaded)
+        return mha_log_fail(
+            log, MHA_NOT_LOADED,
+            "%s: the network has no weights: call mha_ffn_load or mha_ffn_load_host first", who);
+    if (*rows > ffn->desc.rows)
+        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
+                            "%s: the call's rows %zu may be at most the desc's %zu", who, *rows,
+                            ffn->desc.rows);
+    return MHA_OK;
+}
+
 mha_status mha_ffn_bind_weights(const mha_ffn *ffn, const mha_run *run, const char *who,
                                 const mha_ffn_weights *weights, mha_ffn_load_views *views)
 {

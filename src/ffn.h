@@ -39,6 +39,10 @@ typedef struct mha_ffn_load_views {
 mha_status mha_ffn_make(mha_ffn **out, mha_context *context, const mha_ffn_desc *desc,
                         const char *who);
 
+/* What calls on device memory and on host arrays refuse alike: one before the weights were loaded,
+ * and more rows than the desc's; `given` 0: all of them. */
+mha_status mha_ffn_check_call(const mha_ffn *ffn, const char *who, size_t given, size_t *rows);
+
 mha_status mha_ffn_bind_weights(const mha_ffn *ffn, const mha_run *run, const char *who,
                                 const mha_ffn_weights *weights, mha_ffn_load_views *views);
 mha_status mha_ffn_copy_weights(mha_ffn *ffn, mha_run *run, const mha_ffn_load_views *views);

@@ -193,7 +193,7 @@ static mha_status check_args(const mha_block *block, const char *who, const char
     if (!status && args->cross)
         status =
             check_attention(block, who, enqueue, args->cross, len, MHA_BLOCK_CROSS, &to->shapes[1]);
-    return status;
+    return status ? status : mha_block_check_loaded(block, who);
 }
 
 static mha_status stage_rows(mha_host_call *host, const char *who, const mha_block *block,
@@ -224,6 +224,9 @@ static mha_status stage_attention(mha_host_call *host, const char *caller, const
                                   &mha_layer_shape(block->steps[step].layer)->attention, args,
                                   shapes, to);
 }
+
+_Static_assert(2 * 8 + 2 * 6 + MHA_BLOCK_STEPS * 2 <= MHA_HOST_MOST,
+               "all weights of a block are staged at once");
 
 static mha_status enqueue_block(void *object, const void *args, const mha_call *call)
 {

@@ -75,11 +75,10 @@ mha_status mha_ffn_run(mha_ffn *ffn, const mha_ffn_host_args *args)
     mha_status status = mha_context_check(host.context);
     if (status)
         return status;
-    const size_t rows = args->rows ? args->rows : desc->rows;
-    if (rows > desc->rows)
-        return mha_log_fail(log, MHA_INVALID_ARGUMENT,
-                            "%s: the call's rows %zu may be at most the desc's %zu", who, rows,
-                            desc->rows);
+    size_t rows = 0;
+    status = mha_ffn_check_call(ffn, who, args->rows, &rows);
+    if (status)
+        return status;
     mha_ffn_args to = { .rows = args->rows };
     status = mha_host_stage_input(&host, who, "input", &to.input, &args->input,
                                   (size_t[]){ 1, 1, rows, desc->width },

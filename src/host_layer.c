@@ -22,8 +22,9 @@ mha_status mha_layer_run(mha_layer *layer, const mha_host_args *args)
     const mha_layer_desc *desc = mha_layer_shape(layer);
     const mha_attention_desc *d = &desc->attention;
     size_t q = 0, k = 0;
-    const mha_status status =
-        mha_host_check_call(context, who, "mha_layer_enqueue", d, args, &q, &k);
+    mha_status status = mha_host_check_call(context, who, "mha_layer_enqueue", d, args, &q, &k);
+    if (!status)
+        status = mha_layer_check_loaded(layer, who);
     if (status)
         return status;
     const mha_host_shapes shapes = {

@@ -46,6 +46,9 @@ typedef struct mha_layer_load_views {
     mha_view biases[MHA_LAYER_PROJECTIONS];
 } mha_layer_load_views;
 
+/* Refuses a call before the weights were loaded. */
+mha_status mha_layer_check_loaded(const mha_layer *layer, const char *who);
+
 mha_status mha_layer_bind_weights(const mha_layer *layer, const mha_run *run, const char *who,
                                   const mha_layer_weights *weights, mha_layer_load_views *views);
 mha_status mha_layer_copy_weights(mha_layer *layer, mha_run *run,

@@ -3,6 +3,16 @@
 #include "log.h"
 #include "shape.h"
 
+mha_status mha_layer_check_loaded(const mha_layer *layer, const char *who)
+{
+    if (layer->loaded)
+        return MHA_OK;
+    return mha_log_fail(&layer->context->log, MHA_NOT_LOADED,
+                        "%s: the layer has no weights: call mha_layer_load or "
+                        "mha_layer_load_host first",
+                        who);
+}
+
 mha_status mha_layer_bind_weights(const mha_layer *layer, const mha_run *run, const char *who,
                                   const mha_layer_weights *weights, mha_layer_load_views *views)
 {
@@ -221,13 +231,13 @@ mha_status mha_layer_enqueue(mha_layer *layer, const mha_attention_args *args, c
     const mha_status lost = mha_context_check(context);
     if (lost)
         return lost;
-    if (!layer->loaded)
-        return mha_log_fail(&context->log, MHA_NOT_LOADED,
-                            "%s: the layer has no weights: call mha_layer_load first", who);
+    mha_status status = mha_layer_check_loaded(layer, who);
+    if (status)
+        return status;
     mha_run run;
     mha_bound bound = { 0 };
     mha_layer_views views;
-    mha_status status = mha_run_begin(&run, context, call, who, mha_layer_workspace(layer).bytes);
+    status = mha_run_begin(&run, context, call, who, mha_layer_workspace(layer).bytes);
     if (status)
         return mha_context_note(context, status);
     status = mha_layer_take_options(layer, &run, &bound, who, args);

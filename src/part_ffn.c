@@ -39,20 +39,13 @@ mha_status mha_ffn_load(mha_ffn *ffn, const mha_ffn_weights *weights, const mha_
 }
 
 typedef struct row_views {
-    size_t rows;
     mha_view input, output;
 } row_views;
 
 static mha_status bind_rows(const mha_ffn *ffn, const mha_run *run, const char *who,
-                            const mha_ffn_args *args, row_views *views)
+                            const mha_ffn_args *args, size_t rows, row_views *views)
 {
     const mha_ffn_desc *desc = &ffn->desc;
-    const size_t rows = args->rows ? args->rows : desc->rows;
-    views->rows = rows;
-    if (rows > desc->rows)
-        return mha_log_fail(&run->context->log, MHA_INVALID_ARGUMENT,
-                            "%s: the call's rows %zu may be at most the desc's %zu", who, rows,
-                            desc->rows);
     mha_status status = mha_bind_tensor(run, &views->input, who, "input", &args->input,
                                         (size_t[]){ 1, 1, rows, desc->width },
                                         mha_bind_type_bytes(desc->type), MHA_READS);
@@ -79,24 +72,24 @@ mha_status mha_ffn_enqueue(mha_ffn *ffn, const mha_ffn_args *args, const mha_cal
     const mha_status lost = mha_context_check(context);
     if (lost)
         return lost;
-    if (!ffn->loaded)
-        return mha_log_fail(&context->log, MHA_NOT_LOADED,
-                            "%s: the network has no weights: call mha_ffn_load first", who);
+    size_t rows = 0;
+    mha_status status = mha_ffn_check_call(ffn, who, args->rows, &rows);
+    if (status)
+        return status;
     mha_run run;
-    mha_status status = mha_run_begin(&run, context, call, who, mha_ffn_workspace(ffn).bytes);
+    status = mha_run_begin(&run, context, call, who, mha_ffn_workspace(ffn).bytes);
     if (status)
         return mha_context_note(context, status);
     row_views views;
-    status = bind_rows(ffn, &run, who, args, &views);
+    status = bind_rows(ffn, &run, who, args, rows, &views);
     if (!status)
         status = mha_run_wait(&run);
-    if (!status && views.rows) {
+    if (!status && rows) {
         size_t region = 0;
         mha_layout_add(&region, ffn->needs.temp_bytes);
-        const mha_operand from = mha_projection_rows(&views.input, views.rows, ffn->desc.width);
-        const mha_operand to =
-            mha_projection_rows(&views.output, views.rows, ffn->desc.output_width);
-        status = mha_ffn_forward(ffn, &run, views.rows, &from, &to, region, "output");
+        const mha_operand from = mha_projection_rows(&views.input, rows, ffn->desc.width);
+        const mha_operand to = mha_projection_rows(&views.output, rows, ffn->desc.output_width);
+        status = mha_ffn_forward(ffn, &run, rows, &from, &to, region, "output");
     }
     return mha_run_end(&run, status);
 }

@@ -137,7 +137,7 @@ Test(host, ffn_calls_that_are_refused)
     open_scene(&s);
     clear_output(&s);
     mha_status status = mha_ffn_run(s.ffn, &s.rows);
-    expect_said(&s, "no weights", status, MHA_NOT_LOADED, "mha_ffn_enqueue", "weights");
+    expect_said(&s, "no weights", status, MHA_NOT_LOADED, "mha_ffn_run", "weights");
     load(&s);
     void *no_memory = page_untouchable();
     mha_ffn_host_args args = { .rows = ROWS + 1,
