@@ -17,8 +17,20 @@ typedef struct results {
     float out[WORLD_OUTPUTS], lse[WORLD_ROWS];
 } results;
 
+/* A product whose B is loaded: of this matrix with itself. */
+enum {
+    PRODUCT_SIZE = 4
+};
+typedef struct product {
+    mha_gemm *gemm;
+    mha_matrix factor;
+    device_tensor output;
+    float right[PRODUCT_SIZE * PRODUCT_SIZE];
+} product;
+
 typedef struct trial {
     world w;
+    product product;
     results attention, layer, rotary, norm, activation, decoder; /* right ones */
     world_cache cache;                                           /* likewise */
     long queued; /* kernels, before the call failed */
@@ -322,6 +334,62 @@ static void decode_again(trial *t, mha_status status, const char *name)
     expect_right(name, &got, &t->decoder);
 }
 
+static mha_status load_product(trial *t)
+{
+    const mha_call call = { .queue = t->w.d.queue };
+    return mha_gemm_load(t->product.gemm, &t->product.factor, &call);
+}
+
+static mha_status multiply(trial *t, float got[PRODUCT_SIZE * PRODUCT_SIZE])
+{
+    device *d = &t->w.d;
+    product *p = &t->product;
+    const mha_gemm_args args = {
+        .a = p->factor, .c = { .buffer = device_buffer(&p->output), .offset = p->output.offset }
+    };
+    const mha_call call = { .queue = d->queue };
+    const mha_status status = mha_gemm_enqueue(p->gemm, &args, &call);
+    if (!status)
+        device_read(d, &p->output, got);
+    return status;
+}
+
+static void open_product(trial *t, mha_gemm_by by)
+{
+    device *d = &t->w.d;
+    product *p = &t->product;
+    float data[PRODUCT_SIZE * PRODUCT_SIZE];
+    for (size_t i = 0; i < sizeof data / sizeof data[0]; i++)
+        data[i] = (float)i;
+    const size_t shape[4] = { 1, 1, PRODUCT_SIZE, PRODUCT_SIZE };
+    const device_tensor input = device_input(d, shape, NULL, sizeof *data, data);
+    const mha_gemm_desc desc = { .m = PRODUCT_SIZE,
+                                 .n = PRODUCT_SIZE,
+                                 .k = PRODUCT_SIZE,
+                                 .flags = MHA_GEMM_LOADED_B,
+                                 .by = by };
+    p->factor = (mha_matrix){ .buffer = device_buffer(&input), .offset = input.offset };
+    p->output = device_output(d, shape, NULL, sizeof *data);
+    cr_assert_eq(mha_gemm_create(&p->gemm, d->context, &desc), MHA_OK, "%s", d->sentence);
+    cr_assert_eq(mha_gemm_workspace(p->gemm).bytes, 0);
+    cr_assert_eq(load_product(t), MHA_OK, "%s", d->sentence);
+    cr_assert_eq(multiply(t, p->right), MHA_OK, "%s", d->sentence);
+}
+
+/* As load_again. */
+static void load_product_again(trial *t, mha_status status, const char *name)
+{
+    float got[PRODUCT_SIZE * PRODUCT_SIZE];
+    const mha_status before = multiply(t, got);
+    cr_expect(!before || (before == MHA_NOT_LOADED && status && t->queued),
+              "%s: B is gone, and no copy was queued: %s", name, mha_status_name(before));
+    if (!before)
+        cr_expect(!memcmp(got, t->product.right, sizeof got), "%s: another product", name);
+    cr_expect_eq(load_product(t), MHA_OK, "%s: the next load", name);
+    cr_expect_eq(multiply(t, got), MHA_OK, "%s: the next good call", name);
+    cr_expect(!memcmp(got, t->product.right, sizeof got), "%s: another product", name);
+}
+
 static mha_status load_decoder(trial *t)
 {
     return world_load_decoder(&t->w);
@@ -542,6 +610,7 @@ static void fail_all(const deed *what, mha_gemm_by by)
     cr_assert_eq(world_load_decoder(&t.w), MHA_OK);
     cr_assert_eq(world_decode(&t.w, t.decoder.out), MHA_OK);
     cr_assert_eq(world_append(&t.w, &t.cache), MHA_OK);
+    open_product(&t, by);
     long hits = 0;
     for (size_t i = 0; layer_function(i); i++) {
         if (is_left_out(layer_function(i)))
@@ -554,6 +623,7 @@ static void fail_all(const deed *what, mha_gemm_by by)
     cr_log_info("%s by %s: %ld calls failed in turn", what->name,
                 by == MHA_GEMM_KERNEL ? "kernels" : "CLBlast", hits);
     cr_expect_gt(hits, 3);
+    mha_gemm_destroy(&t.product.gemm);
     world_close(&t.w);
     mha_clblast_clear();
     cr_expect_eq(layer_live(NULL), 0, "%s: %ld objects at the end", what->name, layer_live(NULL));
@@ -567,6 +637,7 @@ static const deed deeds[] = {
     { "load from host", load_host, load_again, false },
     { "attention on host arrays", run_attention_host, attend_as_ever, false },
     { "layer on host arrays", run_layer_host, run_layer_as_ever, false },
+    { "product's load", load_product, load_product_again, false },
     { "rotary", enqueue_rotary, rotate_again, false },
     { "norm", enqueue_norm, normalise_again, false },
     { "activation", enqueue_activation, activate_again, false },
