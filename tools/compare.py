@@ -79,6 +79,7 @@ def list_rows():
                   (1024, 1024, 1024)):
         clblast = [(CLBLAST, 8.0, 11.0)] if sizes[0] >= 1024 else []
         add("gemm", "gemm-m{}n{}k{}W".format(*sizes), (TORCH, 1.0), *clblast)
+    add("gemm", "gemm-m1024n1024k1024", (TORCH, 0.9))
     for heads, length in ((12, 1024), (12, 2048), (8, 4096)):
         add("share of peak", f"b1h{heads}q{length}k{length}d64", (PEAK, 0.75, 0.85))
     for sizes in ((512, 768, 768), (2048, 768, 768), (1024, 1024, 1024)):
@@ -473,8 +474,10 @@ makes the run invalid. A `model` is from tokens to vectors: the tool first sees 
 some sentences are the same; PyTorch has it by transformers and by its own encoder layers, the
 faster of which counts. CLBlast is as it comes, called by mha-bench --gemm clblast. A time is that
 of the fastest single call: enqueue and finish, or a call from Python. GFLOP/s counts 4 b h q k d,
-half of it where causal, and of an encoder layer its products too. The mask of `m0.5` lets half of the pairs be seen. `must` is what a ratio must
-be, `aim` what it shall become. `noise` is how far the middle turn was above the fastest, of the
+half of it where causal, and of an encoder layer its products too. The mask of `m0.5` lets half of
+the pairs be seen. A product with `W` has loaded its second factor ahead, as a layer has its weights;
+PyTorch's mm is given both in each call, as libmha is in the row without. `must` is what a ratio
+must be, `aim` what it shall become. `noise` is how far the middle turn was above the fastest, of the
 noisier party: where it is large, other programs kept the cores busy, a verdict bears a question
 mark, and the ratio may be far off; on such a machine go on with `--add` when it is quiet."""
 

@@ -43,7 +43,7 @@ ATTENTION = re.compile(r"b(\d+)h(\d+)q(\d+)k(\d+)d(\d+)(c?)$")
 LAYER = re.compile(r"layer-b(\d+)h(\d+)q(\d+)k(\d+)e(\d+)BT$")
 ENCODER = re.compile(r"encoder-b(\d+)h(\d+)q(\d+)e(\d+)f(\d+)BT$")
 MODEL = re.compile(r"model-b(\d+)q(\d+)$")
-GEMM = re.compile(r"gemm-m(\d+)n(\d+)k(\d+)W$")
+GEMM = re.compile(r"gemm-m(\d+)n(\d+)k(\d+)W?$")
 # Both ways to say attention in ONNX: the standard's own operator, with heads as an axis, and ONNX
 # Runtime's, with the heads within rows. Which is faster depends on the shape.
 OPERATORS = {"Attention": "", "MultiHeadAttention": "com.microsoft"}
