@@ -158,16 +158,17 @@ static mha_status keep_shortest(const stage_log *log, report_stage **stages, siz
     return status;
 }
 
-/* Which stages are of a decoder's attention to its memory: those from the first "project query"
- * that follows the output of the attention to itself, to its own output. A step may be many
- * commands. */
+/* Which stages are of a decoder's attention to its memory: those behind the norm that follows the
+ * output of the attention to itself, to its own output. A step may be many commands. */
 static void find_cross(report_stage *stages, size_t num_stages)
 {
     static const char output[] = "project output";
     size_t i = 0;
     while (i < num_stages && strcmp(stages[i].stage, output) != 0)
         i++;
-    while (i < num_stages && strcmp(stages[i].stage, "project query") != 0)
+    while (i < num_stages && strcmp(stages[i].stage, "norm") != 0)
+        i++;
+    while (i < num_stages && !strcmp(stages[i].stage, "norm"))
         i++;
     for (; i < num_stages && strcmp(stages[i].stage, output) != 0; i++)
         stages[i].is_cross = true;
