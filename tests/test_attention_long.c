@@ -155,7 +155,7 @@ static cl_mem far_buffer(const device *d, const char *what, size_t bytes, bool s
         buffer = clCreateBuffer(d->cl, CL_MEM_READ_WRITE, bytes, NULL, &error);
     if (!buffer && say)
         fprintf(stderr, "past 2^31, %s: not run: it needs %zu MiB, the device gives %zu\n", what,
-                bytes >> 20, (size_t)(info.max_allocation_bytes >> 20));
+                (bytes + 0xfffff) >> 20, (size_t)(info.max_allocation_bytes >> 20));
     return buffer;
 }
 
