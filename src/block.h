@@ -107,10 +107,9 @@ typedef struct mha_block_args {
 mha_status mha_block_enqueue(mha_block *block, const mha_block_args *args, const mha_call *call,
                              const char *who);
 
-/* What calls on device memory and on host arrays refuse alike. A call before the weights were
- * loaded; weights given for a step that there
- * is not; an argument that the block gives its attention itself; more tokens than the desc's, with
- * 0 for all of them. */
+/* What calls on device memory and on host arrays refuse alike: a call before the weights were
+ * loaded; weights given for a step that there is not; an argument that the block gives its
+ * attention itself; more tokens than the desc's, with 0 for all of them. */
 mha_status mha_block_check_loaded(const mha_block *block, const char *who);
 mha_status mha_block_check_step(const mha_block *block, const char *who, int step, bool given);
 typedef struct mha_block_own {

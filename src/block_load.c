@@ -107,8 +107,7 @@ mha_status mha_block_load(mha_block *block, const mha_block_weights *weights, co
     if (!status) {
         mha_run_will_write(&run, "the weights");
         status = copy_weights(block, &run, &views);
-        /* A copy that was queued has spoilt the weights of before. */
-        block->loaded = !status || (block->loaded && !run.wrote[0]);
+        mha_run_note_load(&run, status, &block->loaded);
     }
     return mha_run_end(&run, status);
 }

@@ -64,8 +64,7 @@ mha_status mha_layer_load(mha_layer *layer, const mha_layer_weights *weights, co
     if (!status) {
         mha_run_will_write(&run, "the layer's weights");
         status = mha_layer_copy_weights(layer, &run, &views);
-        /* A copy that was queued has spoilt the weights of before. */
-        layer->loaded = !status || (layer->loaded && !run.wrote[0]);
+        mha_run_note_load(&run, status, &layer->loaded);
     }
     return mha_run_end(&run, status);
 }

@@ -32,8 +32,7 @@ mha_status mha_ffn_load(mha_ffn *ffn, const mha_ffn_weights *weights, const mha_
     if (!status) {
         mha_run_will_write(&run, "the weights");
         status = mha_ffn_copy_weights(ffn, &run, &views);
-        /* A copy that was queued has spoilt the weights of before. */
-        ffn->loaded = !status || (ffn->loaded && !run.wrote[0]);
+        mha_run_note_load(&run, status, &ffn->loaded);
     }
     return mha_run_end(&run, status);
 }

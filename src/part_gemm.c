@@ -265,8 +265,7 @@ mha_status mha_gemm_load(mha_gemm *gemm, const mha_matrix *b, const mha_call *ca
     if (!status) {
         mha_run_will_write(&run, "the B of before");
         status = launch_load(gemm, &run, &view);
-        /* A copy that was queued has spoilt the B of before. */
-        gemm->loaded = !status || (gemm->loaded && !run.wrote[0]);
+        mha_run_note_load(&run, status, &gemm->loaded);
     }
     return mha_run_end(&run, status);
 }

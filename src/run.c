@@ -162,6 +162,11 @@ mha_status mha_run_end(mha_run *run, mha_status status)
     return mha_context_note(run->context, status);
 }
 
+void mha_run_note_load(const mha_run *run, mha_status status, bool *loaded)
+{
+    *loaded = !status || (*loaded && !run->wrote[0]);
+}
+
 void mha_run_will_write(mha_run *run, const char *output)
 {
     size_t i = 0;

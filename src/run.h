@@ -26,6 +26,10 @@ mha_status mha_run_wait(mha_run *run);
 /* Gives the caller his event. Takes the status of the stages and returns that of the call. */
 mha_status mha_run_end(mha_run *run, mha_status status);
 
+/* What an object is after copies to its weights: loaded if they went well, or if it was before and
+ * none was queued, which spoils what was there. */
+void mha_run_note_load(const mha_run *run, mha_status status, bool *loaded);
+
 /* The next launch writes this output of the caller's; NULL (it writes the workspace) is passed
  * over. */
 void mha_run_will_write(mha_run *run, const char *output);
