@@ -222,8 +222,8 @@ Test(word, a_gemm)
     const mha_gemm_desc mixed = parse("gemm-m5n6k7tf16twf32").gemm;
     cr_assert_eq(mixed.type, MHA_FLOAT16);
     cr_assert_eq(mixed.b_type, MHA_FLOAT32);
-    cr_assert(parse("gemm-m5n6k7W").loads_b);
-    cr_assert(!parsed.loads_b);
+    cr_assert_eq(parse("gemm-m5n6k7W").gemm.flags, MHA_GEMM_LOADED_B);
+    cr_assert_eq(parsed.gemm.flags, 0);
 }
 
 Test(word, lengths)

@@ -96,8 +96,6 @@ mha_status problem_open(problem_ready **out, mha_context *context, const problem
     self->kind = subject->kind;
     self->gemm_desc = subject->gemm;
     self->gemm_desc.by = options->gemm;
-    if (subject->loads_b)
-        self->gemm_desc.flags |= MHA_GEMM_LOADED_B;
     self->ffn = subject->ffn;
     self->ffn.projection = options->projection;
     self->ffn.weight_type = self->norm.weight_type = subject->desc.weight_type;
@@ -129,7 +127,8 @@ mha_status problem_open(problem_ready **out, mha_context *context, const problem
             is_model ? problem_model_fill(self, options->seed) : make_tensors(self, options->seed);
     if (!status)
         status = make_workspace(self);
-    if (!status && (self->layer || self->encoder || self->decoder || subject->loads_b))
+    if (!status && (self->layer || self->encoder || self->decoder ||
+                    self->gemm_desc.flags & MHA_GEMM_LOADED_B))
         status = problem_load(self);
     if (status)
         problem_close(&self);

@@ -18,6 +18,7 @@ static bool read_part(word_parser *p, size_t index)
     p->out->cross_uses |= part->cross_uses;
     p->out->desc.flags |= part->flags;
     p->out->ffn.flags |= part->ffn_flags;
+    p->out->gemm.flags |= part->gemm_flags;
     return word_read_value(p, part);
 }
 

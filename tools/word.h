@@ -26,7 +26,6 @@ typedef struct problem {
     size_t key_length;   /* with MHA_USES_KEY_LENGTHS: of each batch; 0: random ones */
     mha_layer_desc desc; /* fields that the word leaves out are 0 */
     mha_gemm_desc gemm;
-    bool loads_b;     /* with MHA_GEMM_LOADED_B: the second factor, once, ahead of all calls */
     mha_ffn_desc ffn; /* of an encoder or decoder layer, and so are these: */
     bool norms_before, is_rms;
     size_t memory_len;    /* of a decoder layer, and so are these: */

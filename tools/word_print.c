@@ -58,9 +58,10 @@ static bool is_there(const word_part *part, const problem *subject)
     size_t number;
     bool flag;
     mha_type type;
-    if (part->uses || part->cross_uses || part->flags || part->ffn_flags)
+    if (part->uses || part->cross_uses || part->flags || part->ffn_flags || part->gemm_flags)
         return desc->uses & part->uses || subject->cross_uses & part->cross_uses ||
-               subject->desc.flags & part->flags || subject->ffn.flags & part->ffn_flags;
+               subject->desc.flags & part->flags || subject->ffn.flags & part->ffn_flags ||
+               subject->gemm.flags & part->gemm_flags;
     switch (part->kind) {
     case PART_NUMBER:
         memcpy(&number, field, sizeof number);

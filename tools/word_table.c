@@ -32,8 +32,8 @@ const word_part word_parts[] = {
     { "n", "the columns", .required = true, GEMM(n), .least = 1 },
     { "k", "the inner length", .required = true, GEMM(k), .least = 1 },
 
-    { "W", "a loaded second factor", IN_GEMM, .kind = PART_FLAG,
-      .field = offsetof(problem, loads_b) },
+    { "W", "a loaded second factor", IN_GEMM, .kind = PART_LETTER,
+      .gemm_flags = MHA_GEMM_LOADED_B },
 
     { "g", "the key and value heads", ATTENTION(kv_heads), .least = 1 },
     { "v", "the value dim", ATTENTION(value_dim), .least = 1 },

@@ -53,8 +53,9 @@ typedef struct word_part {
     size_t field; /* offset in the problem */
     size_t least; /* the smallest number */
     uint64_t uses, cross_uses;
-    unsigned flags;     /* of the projections of an attention */
-    unsigned ffn_flags; /* of a feed-forward network */
+    unsigned flags;      /* of the projections of an attention */
+    unsigned ffn_flags;  /* of a feed-forward network */
+    unsigned gemm_flags; /* of a matrix product */
     mha_type type;
     bool needs_cache; /* it says how new keys join or queries are rotated */
 } word_part;
