@@ -45,40 +45,6 @@ static void check_gemm(device *d, const gemm_case *c, compare_worst *worst)
     gemm_data_finish(d, data, worst);
 }
 
-Test(parts, gemm)
-{
-    enum {
-        SEEDS = 70
-    };
-    device d;
-    compare_worst worst = { 0 };
-    device_open(&d);
-    for (uint64_t n = 0; n < SEEDS; n++)
-        for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++) {
-            const gemm_case c = gemm_case_pick(700 + n, (mha_gemm_by)by);
-            check_gemm(&d, &c, &worst);
-        }
-    compare_log("gemm", 3 * SEEDS, &worst);
-    device_close(&d);
-}
-
-Test(parts, gemm_of_half_types)
-{
-    enum {
-        SEEDS = 40
-    };
-    device d;
-    compare_worst worst = { 0 };
-    device_open(&d);
-    for (uint64_t n = 0; n < SEEDS; n++)
-        for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++) {
-            const gemm_case c = gemm_case_pick_half(1200 + n, (mha_gemm_by)by);
-            check_gemm(&d, &c, &worst);
-        }
-    compare_log("gemm of half types", 3 * SEEDS, &worst);
-    device_close(&d);
-}
-
 static gemm_case with_loaded_b(gemm_case c)
 {
     c.desc.flags |= MHA_GEMM_LOADED_B;
@@ -86,23 +52,37 @@ static gemm_case with_loaded_b(gemm_case c)
     return c;
 }
 
-Test(parts, gemm_of_a_loaded_b)
+typedef gemm_case pick_fn(uint64_t seed, mha_gemm_by by);
+
+static void check_seeds(const char *name, pick_fn *pick, uint64_t first, size_t count, bool loads)
 {
-    enum {
-        SEEDS = 40
-    };
     device d;
     compare_worst worst = { 0 };
     device_open(&d);
-    for (uint64_t n = 0; n < SEEDS; n++)
+    for (uint64_t n = 0; n < count; n++)
         for (int by = MHA_GEMM_DEFAULT; by <= MHA_GEMM_KERNEL; by++) {
-            const gemm_case c = with_loaded_b(gemm_case_pick(2100 + n, (mha_gemm_by)by));
-            check_gemm(&d, &c, &worst);
-            const gemm_case half = with_loaded_b(gemm_case_pick_half(2200 + n, (mha_gemm_by)by));
-            check_gemm(&d, &half, &worst);
+            const gemm_case c = pick(first + n, (mha_gemm_by)by);
+            const gemm_case loaded = with_loaded_b(c);
+            check_gemm(&d, loads ? &loaded : &c, &worst);
         }
-    compare_log("gemm of a loaded B", 6 * SEEDS, &worst);
+    compare_log(name, 3 * count, &worst);
     device_close(&d);
+}
+
+Test(parts, gemm)
+{
+    check_seeds("gemm", gemm_case_pick, 700, 70, false);
+}
+
+Test(parts, gemm_of_half_types)
+{
+    check_seeds("gemm of half types", gemm_case_pick_half, 1200, 40, false);
+}
+
+Test(parts, gemm_of_a_loaded_b)
+{
+    check_seeds("gemm of a loaded B", gemm_case_pick, 2100, 40, true);
+    check_seeds("gemm of a loaded B of half types", gemm_case_pick_half, 2200, 40, true);
 }
 
 /* The caller's B may be gone by the time of the calls, of which there may be many. */

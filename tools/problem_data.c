@@ -44,9 +44,11 @@ static void fill_table(const mha_attention_desc *d, float *data, double (*turn)(
 /* `given` 0: random ones. */
 static void fill_key_lengths(int32_t *data, size_t count, uint64_t seed, size_t given, size_t most)
 {
-    if (!given)
+    if (!given) {
         fill_lengths(data, count, seed, (int32_t)most);
-    for (size_t b = 0; given && b < count; b++)
+        return;
+    }
+    for (size_t b = 0; b < count; b++)
         data[b] = (int32_t)given;
 }
 
