@@ -3,11 +3,12 @@
  * Before it is included floats and ints, as_floats and as_ints must be there, as in vectors.h. */
 #define LOG2_E 1.4426950408889634f
 
-/* 2^x for x from -126.5 to 128: a polynomial, minimax of 2^f on [-0.5, 0.5], times a power of two
- * made from its bits. NaN stays NaN. */
+/* 2^x for x from -127 to 128: a polynomial, minimax of 2^f on [-0.5, 0.5], times a power of two
+ * made from its bits, which is 0 below -126.5. NaN stays NaN. */
 static floats power_in_range(floats x)
 {
-    const floats magic = (floats)(12582912.0f); /* 1.5 * 2^23 rounds to an integer when added */
+    /* 1.5 * 2^23 rounds to an integer when added; 127 is what a float's exponent has for 0. */
+    const floats magic = (floats)(12582912.0f + 127.0f);
     const floats shifted = x + magic;
     const floats f = x - (shifted - magic);
     floats p = f * 1.3276476e-3f + 9.6755410e-3f;
@@ -15,19 +16,18 @@ static floats power_in_range(floats x)
     p = p * f + 2.4022120e-1f;
     p = p * f + 6.9314694e-1f;
     p = p * f + 1.0000001f;
-    return p * as_floats((as_ints(shifted) << 23) + (ints)(0x3f800000));
+    return p * as_floats(as_ints(shifted) << 23);
 }
 
-/* 2^x for x <= 0, relative error 2.4e-7; exactly 0 below -126, so for -inf too. */
+/* 2^x for x <= 128, relative error 2.4e-7 from -126 on; exactly 0 below -126.5, so for -inf too. */
 static floats power_of_2(floats x)
 {
-    return select(power_in_range(x), (floats)(0.0f), x < -126.0f);
+    return power_in_range(select(x, (floats)(-127.0f), x < -127.0f));
 }
 
-/* e^x, relative error 2.4e-7 + 1e-7 |x|; 0 below 2^-126, infinity above 2^127.5. */
+/* e^x, relative error 2.4e-7 + 1e-7 |x|; 0 below 2^-126.5, infinity above 2^127.5. */
 static floats exponential(floats x)
 {
     x *= LOG2_E;
-    const floats y = select(power_in_range(x), (floats)(INFINITY), x > 127.5f);
-    return select(y, (floats)(0.0f), x < -126.0f);
+    return select(power_of_2(x), (floats)(INFINITY), x > 127.5f);
 }
