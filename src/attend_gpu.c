@@ -18,16 +18,18 @@ enum {
 typedef struct gpu_cut {
     const char *vendor; /* a part of what the device says */
     unsigned quads, slice, score_steps, value_steps, swizzled;
+    unsigned ruled_value_steps; /* with a rule of each score, or a ring */
 } gpu_cut;
 
 static const gpu_cut cuts[] = {
-    { "", 2, 16, 2, 2, 0 }, /* any other */
-    { "NVIDIA", 2, 32, 4, 4, 1 },
-    { "Advanced Micro Devices", 2, 16, 8, 8, 0 },
-    { "AMD", 2, 16, 8, 8, 0 }, /* Mesa's name for it */
+    { "", 2, 16, 2, 2, 0, 2 }, /* any other */
+    { "NVIDIA", 2, 32, 4, 4, 1, 4 },
+    { "Advanced Micro Devices", 2, 16, 8, 8, 0, 8 },
+    { "AMD", 2, 16, 8, 8, 0, 8 }, /* Mesa's name for it */
     /* 128 registers of 8 lanes have no room for a tile twice as high. All of a slice of scores at
-     * once, as its compiler copies the whole tile for each round of a loop in a loop. */
-    { "Intel", 1, 16, 16, 8, 0 },
+     * once, as its compiler copies the whole tile for each round of a loop in a loop; of values as
+     * many as leave room for what else there is. */
+    { "Intel", 1, 16, 16, 8, 0, 4 },
 };
 
 /* A CPU's vendor says nothing of this kernel on its driver. */
@@ -94,11 +96,13 @@ mha_status mha_attend_gpu_setup(mha_attend_gpu_stage *attend, mha_context *conte
     const gpu_cut *cut = cut_of(&context->device);
     attend->lanes = choose_lanes(context, desc);
     attend->group = group_of(cut, attend->lanes);
+    const uint64_t ruled = MHA_USES_BIAS | MHA_USES_MASK | MHA_USES_ALIBI | MHA_USES_RING;
     char options[512];
     const int used = snprintf(
         options, sizeof options,
         "-DLANES=%zu -DQUADS=%u -DSLICE=%u -DSCORE_STEPS=%u -DVALUE_STEPS=%u -DSWIZZLED=%u ",
-        attend->lanes, cut->quads, cut->slice, cut->score_steps, cut->value_steps, cut->swizzled);
+        attend->lanes, cut->quads, cut->slice, cut->score_steps,
+        desc->uses & ruled ? cut->ruled_value_steps : cut->value_steps, cut->swizzled);
     mha_attend_options(options + used, sizeof options - (size_t)used, desc);
     return mha_context_kernel(context, &attend->tile, "attend_gpu", options, "attend_gpu_tile");
 }

@@ -243,8 +243,11 @@ def programs_of(folder):
         if not room:  # CLBlast's, or another guest's
             continue
         dim, stored = re.search(r"HEAD_DIM=(\d+)", options), re.search(r"QUERY_TYPE=(\d)", options)
-        what = (f"d{dim.group(1)} " if dim else "") + (TYPES[stored.group(1)] if stored else "")
-        found.setdefault((room.group(1), options), Program(what, source, options.split()))
+        words = [f"d{dim.group(1)}"] if dim else []
+        words += [TYPES[stored.group(1)]] if stored else []
+        words += re.findall(r"USES_(BIAS|MASK|ALIBI|RING)=1", options)
+        found.setdefault((room.group(1), options),
+                         Program(" ".join(words).lower(), source, options.split()))
     return [found[key] for key in sorted(found, key=lambda key: key[0] != "attend_gpu")]
 
 
@@ -265,7 +268,7 @@ def line_of(target, what, report):
         share += f"{' !' if short else ''} of {target.fma}%"
         kept = kept and not short
     cells = [cell(value, most) for value, most in limits]
-    text = f"{target.name:8} {report.kernel:18} {what:13} {cells[0]:>9} {cells[1]:>9} {cells[2]:>9}"
+    text = f"{target.name:8} {report.kernel:18} {what:17} {cells[0]:>9} {cells[1]:>9} {cells[2]:>9}"
     return f"{text}   {share}".rstrip(), kept
 
 
@@ -276,7 +279,7 @@ def main():
     jobs = [(target, program, work / f"{target.name}-{number}")
             for target in TARGETS
             for number, program in enumerate(programs_of(programs / target.vendor))]
-    print(f"{'target':8} {'kernel':18} {'':13} {'registers':>9} {'local':>9} {'spilled':>9}   "
+    print(f"{'target':8} {'kernel':18} {'':17} {'registers':>9} {'local':>9} {'spilled':>9}   "
           "FMAs in its products")
     lines, kept = 0, True
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
