@@ -278,10 +278,9 @@ static bool may_overwrite(const mha_attention *attention, size_t query_len)
            path->room->may_overwrite(path->path);
 }
 
-mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_args *args,
-                                 const mha_call *call)
+mha_status mha_attention_enqueue_as(mha_attention *attention, const mha_attention_args *args,
+                                    const mha_call *call, const char *who)
 {
-    static const char who[] = "mha_attention_enqueue";
     mha_run_clear_event(call);
     if (!attention)
         return MHA_INVALID_ARGUMENT;
@@ -315,4 +314,10 @@ mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_a
         status = mha_attention_forward(attention, &run, &bound, region);
     }
     return mha_run_end(&run, status);
+}
+
+mha_status mha_attention_enqueue(mha_attention *attention, const mha_attention_args *args,
+                                 const mha_call *call)
+{
+    return mha_attention_enqueue_as(attention, args, call, "mha_attention_enqueue");
 }

@@ -16,5 +16,8 @@ mha_needs mha_attention_needs(const mha_attention *attention);
  * of mha_attention_needs in the run's workspace, in bytes. */
 mha_status mha_attention_forward(mha_attention *attention, mha_run *run, mha_bound *bound,
                                  size_t region);
+/* mha_attention_enqueue for `who`, whose sentences it says. */
+mha_status mha_attention_enqueue_as(mha_attention *attention, const mha_attention_args *args,
+                                    const mha_call *call, const char *who);
 
 #endif

@@ -51,5 +51,10 @@ mha_status mha_ffn_copy_weights(mha_ffn *ffn, mha_run *run, const mha_ffn_load_v
  * bytes. `output` is what the caller calls what the last launch writes, NULL: the workspace. */
 mha_status mha_ffn_forward(mha_ffn *ffn, mha_run *run, size_t rows, const mha_operand *from,
                            const mha_operand *to, size_t region, const char *output);
+/* mha_ffn_load and mha_ffn_enqueue for `who`, whose sentences they say. */
+mha_status mha_ffn_load_as(mha_ffn *ffn, const mha_ffn_weights *weights, const mha_call *call,
+                           const char *who);
+mha_status mha_ffn_enqueue_as(mha_ffn *ffn, const mha_ffn_args *args, const mha_call *call,
+                              const char *who);
 
 #endif

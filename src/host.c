@@ -102,14 +102,14 @@ static void place_rows(const mha_host_array *array, const unsigned char *from)
     }
 }
 
-static mha_status copy_one_back(const mha_context *context, cl_command_queue queue,
+static mha_status copy_one_back(const mha_context *context, const char *who, cl_command_queue queue,
                                 const mha_host_array *array)
 {
     const bool packed = is_packed(array->strides);
     void *to = packed ? array->to : malloc(array->bytes);
     if (!to)
         return mha_log_fail(&context->log, MHA_OUT_OF_HOST_MEMORY,
-                            "no host memory for copying %s back", array->name);
+                            "%s: no host memory for copying %s back", who, array->name);
     const cl_int error =
         clEnqueueReadBuffer(queue, *array->buffer, CL_TRUE, 0, array->bytes, to, 0, NULL, NULL);
     if (!packed && !error)
@@ -117,57 +117,58 @@ static mha_status copy_one_back(const mha_context *context, cl_command_queue que
     if (!packed)
         free(to);
     if (error)
-        return mha_log_fail(&context->log, error, "copying %s back failed", array->name);
+        return mha_log_fail(&context->log, error, "%s: copying %s back failed", who, array->name);
     return MHA_OK;
 }
 
-static mha_status copy_back(const mha_host_call *host, cl_command_queue queue)
+static mha_status copy_back(const mha_host_call *host, const char *who, cl_command_queue queue)
 {
     mha_status status = MHA_OK;
     for (size_t i = 0; !status && i < host->count; i++)
         if (host->arrays[i].to)
-            status = copy_one_back(host->context, queue, &host->arrays[i]);
+            status = copy_one_back(host->context, who, queue, &host->arrays[i]);
     return status;
 }
 
-static mha_status run_queued(const mha_host_call *host, mha_host_enqueue *enqueue, void *object,
-                             const void *args, size_t workspace_bytes)
+static mha_status run_queued(const mha_host_call *host, const char *who, mha_host_enqueue *enqueue,
+                             void *object, const void *args, size_t workspace_bytes)
 {
     mha_context *context = host->context;
     cl_int error = CL_SUCCESS;
     mha_call call = { 0 };
     call.queue = clCreateCommandQueue(context->cl, context->device.device, 0, &error);
     if (!call.queue)
-        return mha_context_note(context,
-                                mha_log_fail(&context->log, error, "clCreateCommandQueue failed"));
+        return mha_context_note(
+            context, mha_log_fail(&context->log, error, "%s: clCreateCommandQueue failed", who));
     mha_status status = MHA_OK;
     if (workspace_bytes) {
         call.workspace =
             clCreateBuffer(context->cl, CL_MEM_READ_WRITE, workspace_bytes, NULL, &error);
         if (!call.workspace)
-            status =
-                mha_log_fail(&context->log, error,
-                             "clCreateBuffer of a workspace of %zu bytes failed", workspace_bytes);
+            status = mha_log_fail(&context->log, error,
+                                  "%s: clCreateBuffer of a workspace of %zu bytes failed", who,
+                                  workspace_bytes);
     }
     if (!status)
-        status = enqueue(object, args, &call);
+        status = enqueue(object, args, &call, who);
     /* Whatever was queued must end before the caller's arrays may go. */
     error = clFinish(call.queue);
     if (!status && error)
-        status = mha_log_fail(&context->log, error, "clFinish failed");
+        status = mha_log_fail(&context->log, error, "%s: clFinish failed", who);
     if (!status)
-        status = copy_back(host, call.queue);
+        status = copy_back(host, who, call.queue);
     if (call.workspace)
         clReleaseMemObject(call.workspace);
     clReleaseCommandQueue(call.queue);
     return mha_context_note(context, status);
 }
 
-mha_status mha_host_end(mha_host_call *host, mha_status status, mha_host_enqueue *enqueue,
-                        void *object, const void *args, size_t workspace_bytes)
+mha_status mha_host_end(mha_host_call *host, const char *who, mha_status status,
+                        mha_host_enqueue *enqueue, void *object, const void *args,
+                        size_t workspace_bytes)
 {
     if (!status)
-        status = run_queued(host, enqueue, object, args, workspace_bytes);
+        status = run_queued(host, who, enqueue, object, args, workspace_bytes);
     for (size_t i = 0; i < host->count; i++)
         clReleaseMemObject(*host->arrays[i].buffer);
     host->count = 0;

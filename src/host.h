@@ -50,11 +50,14 @@ typedef struct mha_host_weight {
 mha_status mha_host_stage_weights(mha_host_call *host, const char *who, const mha_host_weight *list,
                                   size_t count, bool turned, mha_type type, const char *says);
 
+/* A device call for the host call `who`, whose sentences it says. */
+typedef mha_status mha_host_enqueue(void *object, const void *args, const mha_call *call,
+                                    const char *who);
 /* Unless a status says that the staging failed: the device call on a queue of its own, until its
  * end, and the outputs back. Then all buffers go. */
-typedef mha_status mha_host_enqueue(void *object, const void *args, const mha_call *call);
-mha_status mha_host_end(mha_host_call *host, mha_status status, mha_host_enqueue *enqueue,
-                        void *object, const void *args, size_t workspace_bytes);
+mha_status mha_host_end(mha_host_call *host, const char *who, mha_status status,
+                        mha_host_enqueue *enqueue, void *object, const void *args,
+                        size_t workspace_bytes);
 
 /* Of an attention's call, as the device call sees it. */
 typedef struct mha_host_shapes {

@@ -135,7 +135,7 @@ mha_status mha_host_attend(mha_context *context, const char *who, const mha_atte
                                        desc->uses & MHA_USES_QUERY_OFFSETS);
     if (!status)
         status = mha_host_stage_options(&host, who, desc, args, shapes, &to);
-    return mha_host_end(&host, status, enqueue, object, &to, workspace_bytes);
+    return mha_host_end(&host, who, status, enqueue, object, &to, workspace_bytes);
 }
 
 /* Rows of a tensor whose batches may lie end to end: then as many as the last offset says. Nothing
@@ -163,9 +163,10 @@ static mha_status count_rows(const mha_context *context, const char *who, const 
     return MHA_OK;
 }
 
-static mha_status enqueue_attention(void *object, const void *args, const mha_call *call)
+static mha_status enqueue_attention(void *object, const void *args, const mha_call *call,
+                                    const char *who)
 {
-    return mha_attention_enqueue(object, args, call);
+    return mha_attention_enqueue_as(object, args, call, who);
 }
 
 mha_status mha_attention_run(mha_attention *attention, const mha_host_args *args)

@@ -3,12 +3,6 @@
 #include "host.h"
 #include "log.h"
 
-/* What a device call of a block is about, and the public function, which its sentences name. */
-typedef struct named_block {
-    mha_block *block;
-    const char *who;
-} named_block;
-
 /* --- weights --- */
 
 /* What the public structs have in common; of a step that their kind of block never has, NULL. */
@@ -77,10 +71,10 @@ static mha_status stage_weights(mha_host_call *host, const char *caller, const m
     return status;
 }
 
-static mha_status load_block(void *object, const void *weights, const mha_call *call)
+static mha_status load_block(void *object, const void *weights, const mha_call *call,
+                             const char *who)
 {
-    const named_block *named = object;
-    return mha_block_load(named->block, weights, call, named->who);
+    return mha_block_load(object, weights, call, who);
 }
 
 static mha_status load_host(mha_block *block, const char *who, const host_weights *weights)
@@ -97,7 +91,7 @@ static mha_status load_host(mha_block *block, const char *who, const host_weight
         to.norms[i] = &copies.norms[i];
     }
     status = stage_weights(&host, who, block, weights, &copies);
-    return mha_host_end(&host, status, load_block, &(named_block){ block, who }, &to, 0);
+    return mha_host_end(&host, who, status, load_block, block, &to, 0);
 }
 
 mha_status mha_encoder_load_host(mha_encoder *encoder, const mha_encoder_host_weights *weights)
@@ -228,10 +222,10 @@ static mha_status stage_attention(mha_host_call *host, const char *caller, const
 _Static_assert(2 * 8 + 2 * 6 + MHA_BLOCK_STEPS * 2 <= MHA_HOST_MOST,
                "all weights of a block are staged at once");
 
-static mha_status enqueue_block(void *object, const void *args, const mha_call *call)
+static mha_status enqueue_block(void *object, const void *args, const mha_call *call,
+                                const char *who)
 {
-    const named_block *named = object;
-    return mha_block_enqueue(named->block, args, call, named->who);
+    return mha_block_enqueue(object, args, call, who);
 }
 
 /* `enqueue` is the device call that goes with a cache. */
@@ -258,7 +252,7 @@ static mha_status run_host(mha_block *block, const char *who, const char *enqueu
         .self = &copies.attentions[0],
         .cross = args->cross ? &copies.attentions[1] : NULL,
     };
-    return mha_host_end(&host, status, enqueue_block, &(named_block){ block, who }, &to,
+    return mha_host_end(&host, who, status, enqueue_block, block, &to,
                         mha_block_workspace(block).bytes);
 }
 

@@ -3,14 +3,14 @@
 
 #include "log.h"
 
-static mha_status enqueue_ffn(void *object, const void *args, const mha_call *call)
+static mha_status enqueue_ffn(void *object, const void *args, const mha_call *call, const char *who)
 {
-    return mha_ffn_enqueue(object, args, call);
+    return mha_ffn_enqueue_as(object, args, call, who);
 }
 
-static mha_status load_ffn(void *object, const void *weights, const mha_call *call)
+static mha_status load_ffn(void *object, const void *weights, const mha_call *call, const char *who)
 {
-    return mha_ffn_load(object, weights, call);
+    return mha_ffn_load_as(object, weights, call, who);
 }
 
 mha_status mha_host_stage_ffn(mha_host_call *host, const char *who, const mha_ffn *ffn,
@@ -59,7 +59,7 @@ mha_status mha_ffn_load_host(mha_ffn *ffn, const mha_ffn_host_weights *weights)
         return status;
     mha_ffn_weights to = { 0 };
     status = mha_host_stage_ffn(&host, who, ffn, weights, &to);
-    return mha_host_end(&host, status, load_ffn, ffn, &to, 0);
+    return mha_host_end(&host, who, status, load_ffn, ffn, &to, 0);
 }
 
 mha_status mha_ffn_run(mha_ffn *ffn, const mha_ffn_host_args *args)
@@ -87,5 +87,5 @@ mha_status mha_ffn_run(mha_ffn *ffn, const mha_ffn_host_args *args)
         status = mha_host_stage_output(&host, who, "output", &to.output, &args->output,
                                        (size_t[]){ 1, 1, rows, desc->output_width },
                                        mha_bind_type_bytes(desc->output_type), false);
-    return mha_host_end(&host, status, enqueue_ffn, ffn, &to, mha_ffn_workspace(ffn).bytes);
+    return mha_host_end(&host, who, status, enqueue_ffn, ffn, &to, mha_ffn_workspace(ffn).bytes);
 }

@@ -3,14 +3,16 @@
 
 #include "log.h"
 
-static mha_status enqueue_layer(void *object, const void *args, const mha_call *call)
+static mha_status enqueue_layer(void *object, const void *args, const mha_call *call,
+                                const char *who)
 {
-    return mha_layer_enqueue(object, args, call);
+    return mha_layer_enqueue_as(object, args, call, who);
 }
 
-static mha_status load_layer(void *object, const void *weights, const mha_call *call)
+static mha_status load_layer(void *object, const void *weights, const mha_call *call,
+                             const char *who)
 {
-    return mha_layer_load(object, weights, call);
+    return mha_layer_load_as(object, weights, call, who);
 }
 
 mha_status mha_layer_run(mha_layer *layer, const mha_host_args *args)
@@ -95,5 +97,5 @@ mha_status mha_layer_load_host(mha_layer *layer, const mha_layer_host_weights *w
         return status;
     mha_layer_weights to = { 0 };
     status = mha_host_stage_layer(&host, who, layer, weights, &to);
-    return mha_host_end(&host, status, load_layer, layer, &to, 0);
+    return mha_host_end(&host, who, status, load_layer, layer, &to, 0);
 }

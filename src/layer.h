@@ -66,5 +66,10 @@ mha_status mha_layer_take_options(const mha_layer *layer, const mha_run *run, mh
  * bytes. `output` is what the caller calls views->output, NULL: it is in the workspace. */
 mha_status mha_layer_forward(mha_layer *layer, mha_run *run, const mha_layer_views *views,
                              mha_bound *bound, size_t region, const char *output);
+/* mha_layer_load and mha_layer_enqueue for `who`, whose sentences they say. */
+mha_status mha_layer_load_as(mha_layer *layer, const mha_layer_weights *weights,
+                             const mha_call *call, const char *who);
+mha_status mha_layer_enqueue_as(mha_layer *layer, const mha_attention_args *args,
+                                const mha_call *call, const char *who);
 
 #endif

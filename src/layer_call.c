@@ -44,9 +44,9 @@ mha_status mha_layer_copy_weights(mha_layer *layer, mha_run *run, const mha_laye
     return status;
 }
 
-mha_status mha_layer_load(mha_layer *layer, const mha_layer_weights *weights, const mha_call *call)
+mha_status mha_layer_load_as(mha_layer *layer, const mha_layer_weights *weights,
+                             const mha_call *call, const char *who)
 {
-    static const char who[] = "mha_layer_load";
     mha_run_clear_event(call);
     if (!layer)
         return MHA_INVALID_ARGUMENT;
@@ -67,6 +67,11 @@ mha_status mha_layer_load(mha_layer *layer, const mha_layer_weights *weights, co
         mha_run_note_load(&run, status, &layer->loaded);
     }
     return mha_run_end(&run, status);
+}
+
+mha_status mha_layer_load(mha_layer *layer, const mha_layer_weights *weights, const mha_call *call)
+{
+    return mha_layer_load_as(layer, weights, call, "mha_layer_load");
 }
 
 mha_status mha_layer_take_options(const mha_layer *layer, const mha_run *run, mha_bound *bound,
@@ -218,9 +223,9 @@ mha_status mha_layer_forward(mha_layer *layer, mha_run *run, const mha_layer_vie
     return mha_projection_launch(p, run, len, &from, &to);
 }
 
-mha_status mha_layer_enqueue(mha_layer *layer, const mha_attention_args *args, const mha_call *call)
+mha_status mha_layer_enqueue_as(mha_layer *layer, const mha_attention_args *args,
+                                const mha_call *call, const char *who)
 {
-    static const char who[] = "mha_layer_enqueue";
     mha_run_clear_event(call);
     if (!layer)
         return MHA_INVALID_ARGUMENT;
@@ -252,4 +257,9 @@ mha_status mha_layer_enqueue(mha_layer *layer, const mha_attention_args *args, c
         status = mha_layer_forward(layer, &run, &views, &bound, region, "output");
     }
     return mha_run_end(&run, status);
+}
+
+mha_status mha_layer_enqueue(mha_layer *layer, const mha_attention_args *args, const mha_call *call)
+{
+    return mha_layer_enqueue_as(layer, args, call, "mha_layer_enqueue");
 }

@@ -12,9 +12,9 @@ mha_status mha_ffn_create(mha_ffn **out, mha_context *context, const mha_ffn_des
     return status ? status : mha_ffn_make(out, context, desc, who);
 }
 
-mha_status mha_ffn_load(mha_ffn *ffn, const mha_ffn_weights *weights, const mha_call *call)
+mha_status mha_ffn_load_as(mha_ffn *ffn, const mha_ffn_weights *weights, const mha_call *call,
+                           const char *who)
 {
-    static const char who[] = "mha_ffn_load";
     mha_run_clear_event(call);
     if (!ffn)
         return MHA_INVALID_ARGUMENT;
@@ -35,6 +35,11 @@ mha_status mha_ffn_load(mha_ffn *ffn, const mha_ffn_weights *weights, const mha_
         mha_run_note_load(&run, status, &ffn->loaded);
     }
     return mha_run_end(&run, status);
+}
+
+mha_status mha_ffn_load(mha_ffn *ffn, const mha_ffn_weights *weights, const mha_call *call)
+{
+    return mha_ffn_load_as(ffn, weights, call, "mha_ffn_load");
 }
 
 typedef struct row_views {
@@ -59,9 +64,9 @@ static mha_status bind_rows(const mha_ffn *ffn, const mha_run *run, const char *
                           (const mha_access[]){ MHA_WRITES, MHA_READS }, 2);
 }
 
-mha_status mha_ffn_enqueue(mha_ffn *ffn, const mha_ffn_args *args, const mha_call *call)
+mha_status mha_ffn_enqueue_as(mha_ffn *ffn, const mha_ffn_args *args, const mha_call *call,
+                              const char *who)
 {
-    static const char who[] = "mha_ffn_enqueue";
     mha_run_clear_event(call);
     if (!ffn)
         return MHA_INVALID_ARGUMENT;
@@ -91,4 +96,9 @@ mha_status mha_ffn_enqueue(mha_ffn *ffn, const mha_ffn_args *args, const mha_cal
         status = mha_ffn_forward(ffn, &run, rows, &from, &to, region, "output");
     }
     return mha_run_end(&run, status);
+}
+
+mha_status mha_ffn_enqueue(mha_ffn *ffn, const mha_ffn_args *args, const mha_call *call)
+{
+    return mha_ffn_enqueue_as(ffn, args, call, "mha_ffn_enqueue");
 }

@@ -40,6 +40,7 @@ static mha_host_args good_args(const world *w)
 static void expect_refused(world *w, bool is_layer, const char *name, const mha_host_args *args,
                            mha_status want, const char *says)
 {
+    const char *who = is_layer ? "mha_layer_run" : "mha_attention_run";
     clear_outputs();
     device_hush(&w->d);
     const mha_status status =
@@ -47,6 +48,8 @@ static void expect_refused(world *w, bool is_layer, const char *name, const mha_
     cr_expect_eq(status, want, "%s: %s, not %s: %s", name, mha_status_name(status),
                  mha_status_name(want), w->d.sentence);
     cr_expect_eq(w->d.sentences, 1, "%s: %zu sentences", name, w->d.sentences);
+    cr_expect(refusal_says(w->d.sentence, who), "%s: does not say %s: %s", name, who,
+              w->d.sentence);
     cr_expect(refusal_says(w->d.sentence, says), "%s: does not say %s: %s", name, says,
               w->d.sentence);
     expect_untouched(name);
@@ -129,7 +132,6 @@ static void refuse_arrays(world *w, bool is_layer)
 static void refuse_lengths(world *w, bool is_layer)
 {
     static const int32_t few[WORLD_BATCH * WORLD_QUERIES] = { 0 };
-    const char *who = is_layer ? "mha_layer_run" : "mha_attention_run";
     void *no_memory = page_untouchable();
     const mha_host_args unread = { .query.data = no_memory,
                                    .key.data = no_memory,
@@ -139,7 +141,6 @@ static void refuse_lengths(world *w, bool is_layer)
                                    .key_lengths = no_memory };
     mha_host_args args = unread;
     args.query_len = WORLD_QUERIES + 1;
-    expect_refused(w, is_layer, "query_len above the desc's", &args, MHA_INVALID_ARGUMENT, who);
     expect_refused(w, is_layer, "query_len above the desc's", &args, MHA_INVALID_ARGUMENT,
                    "query_len");
     args = unread;
@@ -169,7 +170,7 @@ static void refuse_lengths(world *w, bool is_layer)
     args = good_args(w);
     args.dropout_offset = 1;
     expect_refused(w, is_layer, "a seed, unasked", &args, MHA_INVALID_ARGUMENT, "dropout_offset");
-    expect_refused(w, is_layer, "no arguments", NULL, MHA_INVALID_ARGUMENT, who);
+    expect_refused(w, is_layer, "no arguments", NULL, MHA_INVALID_ARGUMENT, "args");
 }
 
 Test(host, what_is_refused)
@@ -241,6 +242,7 @@ static void expect_load_refused(world *w, mha_layer *layer, const mha_layer_host
     const mha_status status = mha_layer_load_host(layer, weights);
     cr_expect_eq(status, want, "%s: %s: %s", says, mha_status_name(status), w->d.sentence);
     cr_expect_eq(w->d.sentences, 1, "%s: %zu sentences", says, w->d.sentences);
+    cr_expect(refusal_says(w->d.sentence, "mha_layer_load_host"), "%s: %s", says, w->d.sentence);
     cr_expect(refusal_says(w->d.sentence, says), "%s: %s", says, w->d.sentence);
 }
 
@@ -262,7 +264,7 @@ Test(host, weights_that_are_refused)
     weights.key.strides[3] = 1;
     weights.key.strides[2] = SIZE_MAX / 4;
     expect_load_refused(&w, w.layer, &weights, MHA_TOO_LARGE, "key");
-    expect_load_refused(&w, w.layer, NULL, MHA_INVALID_ARGUMENT, "mha_layer_load_host");
+    expect_load_refused(&w, w.layer, NULL, MHA_INVALID_ARGUMENT, "weights");
     cr_expect_eq(world_run_layer_host(&w, w.layer, output, lse), MHA_OK);
     cr_expect(!memcmp(output, want, sizeof want), "the layer has other weights");
     world_close(&w);
