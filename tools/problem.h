@@ -63,6 +63,9 @@ enum {
     PROBLEM_TO_CROSS = PROBLEM_CROSS_WEIGHT_QUERY - PROBLEM_WEIGHT_QUERY
 };
 
+_Static_assert(PROBLEM_BIAS_OUTPUT - PROBLEM_WEIGHT_QUERY == 7,
+               "an attention's weights are eight in a row, in the order of mha_layer_weights");
+
 /* Packed. A slot that the problem does not use has `used` false and nothing else. */
 typedef struct problem_tensor {
     bool used;
