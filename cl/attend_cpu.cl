@@ -18,10 +18,6 @@
 
 #define QUERIES (LANES * VECTORS)
 
-/* Scores to which nothing is added are kept as exponents of 2: a product less for each. */
-#define OF_2 (!USES_SOFTCAP && !USES_BIAS && !USES_ALIBI)
-#define LN_2 0.693147181f
-
 /* Keys and values as rows of float32: in place if they are that, else converted a block at a time.
  */
 #if KEY_TYPE == 1
@@ -137,7 +133,7 @@ static void convert_rows(__local float *to, __global const STORED(KEY_TYPE) *fro
 typedef struct tile_state {
     __local floats *query;  /* [HEAD_DIM], scaled */
     __local floats *output; /* [VALUE_DIM], not yet divided by the sum */
-    __local floats *top;    /* the running maximum */
+    __local floats *top;    /* the running maximum, in natural units */
     __local floats *sum;
     __local ints *first; /* the range of keys that each query may see */
     __local ints *end;
@@ -182,9 +178,9 @@ static void exponentiate(__local floats *p, const tile_state *tile, int count)
         sum[v] = tile->sum[v];
         const floats before = tile->top[v];
         if (any(top[v] > before)) {
-            /* power_of_2(0) is a bit above 1: from block to block that would add up in the queries
-             * whose maximum stays, or hardly moves. */
-            const floats keep = OF_2 ? exp2(before - base[v]) : exp(before - base[v]);
+            /* By the driver's exp, since power_of_2(0) is a bit above 1: from block to block that
+             * would add up in the queries whose maximum stays, or hardly moves. */
+            const floats keep = exp(before - base[v]);
             sum[v] *= keep;
             for (int d = 0; d < VALUE_DIM; d++)
                 tile->output[d * VECTORS + v] *= keep;
@@ -194,8 +190,7 @@ static void exponentiate(__local floats *p, const tile_state *tile, int count)
     for (int k = 0; k < count; k++) {
         #pragma unroll
         for (int v = 0; v < VECTORS; v++) {
-            const floats x = p[k * VECTORS + v] - base[v];
-            const floats e = power_of_2(OF_2 ? x : x * LOG2_E);
+            const floats e = power_of_2((p[k * VECTORS + v] - base[v]) * LOG2_E);
             p[k * VECTORS + v] = e;
             sum[v] += e;
         }
@@ -342,8 +337,7 @@ void attend_cpu_rows(ATTEND_GIVEN)
                 tile->all_from = max(tile->all_from, row.first);
                 tile->all_to = min(tile->all_to, row.end);
             }
-            load_queries(tile->query, q, query_row, i0 + n * QUERIES, span.queries - 1,
-                         OF_2 ? scale * LOG2_E : scale);
+            load_queries(tile->query, q, query_row, i0 + n * QUERIES, span.queries - 1, scale);
             if (i0 + n * QUERIES < span.queries) {
                 least = min(least, tile->least);
                 most = max(most, tile->most);
@@ -425,8 +419,7 @@ void attend_cpu_rows(ATTEND_GIVEN)
             float scales[LANES];
             for (int q = 0; q < count; q++) {
                 float log_sum;
-                const float top = ((__local float *)(top_pool + v))[q];
-                scales[q] = attend_divide(lse ? &log_sum : 0, OF_2 ? top * LN_2 : top,
+                scales[q] = attend_divide(lse ? &log_sum : 0, ((__local float *)(top_pool + v))[q],
                                           ((__local float *)(sum_pool + v))[q],
                                           sinks ? sinks[sinks_offset + h] : -INFINITY);
                 if (lse)

@@ -3,6 +3,7 @@
 #include "attention_place.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 
 enum {
     CROSS_SEEDS = 120,
@@ -184,4 +185,45 @@ Test(attention, huge_scores)
           .fill = FILL_LARGE },
     };
     check_cases("attention with huge scores", cases, sizeof cases / sizeof cases[0]);
+}
+
+/* Scores that float32 holds to the last bit, a million and a bit: their distances count, and are
+ * not lost in what they are multiplied by. */
+Test(attention, exact_scores)
+{
+    enum {
+        QUERIES = 9,
+        KEYS = 70,
+        STEPS = 5
+    };
+    float query[QUERIES], key[KEYS], value[KEYS], output[QUERIES];
+    double sum = 0, right = 0;
+    for (size_t i = 0; i < QUERIES; i++)
+        query[i] = 1;
+    for (size_t j = 0; j < KEYS; j++) {
+        const double above = (double)(j % STEPS);
+        key[j] = (float)(1e6 + above);
+        value[j] = (float)above;
+        sum += exp(above);
+        right += exp(above) * above;
+    }
+    right /= sum;
+    device d;
+    device_open(&d);
+    for (size_t way = 0; way < ATTENTION_ALL_WAYS; way++) {
+        const attention_case given = { .desc = { ATTENTION_SIZES(1, 1, QUERIES, KEYS, 1),
+                                                 .scale = 1 } };
+        const attention_case c = attention_by_way(&given, way);
+        const mha_host_args args = {
+            .query.data = query, .key.data = key, .value.data = value, .output.data = output
+        };
+        mha_attention *attention;
+        cr_assert_eq(mha_attention_create(&attention, d.context, &c.desc), MHA_OK, "%s",
+                     d.sentence);
+        cr_assert_eq(mha_attention_run(attention, &args), MHA_OK, "%s", d.sentence);
+        mha_attention_destroy(&attention);
+        for (size_t i = 0; i < QUERIES; i++)
+            compare_one("exact scores", "output", i, output[i], right, 4e-6, NULL);
+    }
+    device_close(&d);
 }
