@@ -12,7 +12,6 @@
 
 #if LANES > 1
 typedef lanes floats;
-typedef int16 ints;
 #define as_floats as_float16
 #define as_ints as_int16
 #include "power.h"

@@ -1,9 +1,9 @@
 /* Exponentials of vectors. Drivers' own take twice as long, to be exact to the last bit.
  *
- * Before it is included floats and ints, as_floats and as_ints must be there, as in vectors.h. */
+ * Before it is included floats, as_floats and as_ints must be there, as in vectors.h. */
 #define LOG2_E 1.4426950408889634f
 
-/* 2^x for x from -127 to 128: a polynomial, minimax of 2^f on [-0.5, 0.5], times a power of two
+/* 2^x for x from -127 to 127.5: a polynomial, minimax of 2^f on [-0.5, 0.5], times a power of two
  * made from its bits, which is 0 below -126.5. NaN stays NaN. */
 static floats power_in_range(floats x)
 {
@@ -19,7 +19,8 @@ static floats power_in_range(floats x)
     return p * as_floats(as_ints(shifted) << 23);
 }
 
-/* 2^x for x <= 128, relative error 2.4e-7 from -126 on; exactly 0 below -126.5, so for -inf too. */
+/* 2^x for x <= 127.5, relative error 2.4e-7 from -126 on; exactly 0 below -126.5, so for -inf too.
+ */
 static floats power_of_2(floats x)
 {
     return power_in_range(select(x, (floats)(-127.0f), x < -127.0f));

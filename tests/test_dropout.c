@@ -1,15 +1,12 @@
 /* The device's random choice (cl/dropout.h) against Random123 on the host and against its known
  * answers, and whether it is as random as dropout needs. */
-#include "device_memory.h"
-#include "kernel.h"
+#include "probe.h"
 #include "reference.h"
 
 #include <Random123/philox.h>
 #include <criterion/criterion.h>
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
@@ -19,64 +16,6 @@ enum {
     KEYS = 402, /* not whole quads */
     DRAWS = HEADS * QUERIES * KEYS
 };
-
-typedef struct probe {
-    device d;
-    cl_program program;
-} probe;
-
-/* The text that the build has made of tests/dropout_probe.cl; for the caller to free. */
-static char *read_text(void)
-{
-    static const char path[] = BUILD_DIR "/tests/dropout_probe.cl";
-    enum {
-        MOST = 1 << 16
-    };
-    char *text = calloc(1, MOST);
-    FILE *file = fopen(path, "r");
-    cr_assert(text && file, "cannot read %s", path);
-    cr_assert_lt(fread(text, 1, MOST, file), MOST, "%s is too long", path);
-    fclose(file);
-    return text;
-}
-
-static void probe_open(probe *p)
-{
-    device_open(&p->d);
-    const cl_device_id id = mha_context_device(p->d.context);
-    char *text = read_text();
-    cl_int error = CL_SUCCESS;
-    p->program = clCreateProgramWithSource(p->d.cl, 1, (const char *[]){ text }, NULL, &error);
-    cr_assert_eq(error, CL_SUCCESS);
-    error = clBuildProgram(p->program, 1, &id, "-cl-std=CL1.2", NULL, NULL);
-    char log[4096] = "";
-    clGetProgramBuildInfo(p->program, id, CL_PROGRAM_BUILD_LOG, sizeof log, log, NULL);
-    cr_assert_eq(error, CL_SUCCESS, "%s: %s", mha_status_name(error), log);
-    free(text);
-}
-
-static void probe_close(probe *p)
-{
-    clReleaseProgram(p->program);
-    device_close(&p->d);
-}
-
-/* In groups of the driver's choice. */
-static void launch(probe *p, const char *name, const mha_arg *args, size_t num_args,
-                   const mha_grid *grid)
-{
-    const mha_log log = device_log(&p->d);
-    cl_int error = CL_SUCCESS;
-    mha_kernel kernel = { .cl = clCreateKernel(p->program, name, &error),
-                          .name = name,
-                          .num_args = (cl_uint)num_args };
-    cr_assert_eq(error, CL_SUCCESS, "%s: %s", name, mha_status_name(error));
-    const mha_status status =
-        mha_kernel_launch(&kernel, &log, p->d.queue, args, num_args, grid, NULL);
-    cr_assert_eq(status, MHA_OK, "%s: %s", name, p->d.sentence);
-    device_expect_guards(&p->d, name);
-    mha_kernel_release(&kernel);
-}
 
 /* What a kernel makes of each row of `in`. */
 static void run_rows(probe *p, const char *name, const uint32_t (*in)[6], size_t count,
@@ -92,7 +31,7 @@ static void run_rows(probe *p, const char *name, const uint32_t (*in)[6], size_t
         MHA_ARG_MEM(device_buffer(&to)),
         MHA_ARG_SIZE(to.offset),
     };
-    launch(p, name, args, COUNT_OF(args), &(mha_grid){ .dims = 1, .global = { count } });
+    probe_launch(p, name, args, COUNT_OF(args), &(mha_grid){ .dims = 1, .global = { count } });
     device_read(&p->d, &to, out);
     device_forget(&p->d);
 }
@@ -121,7 +60,7 @@ Test(dropout, philox_gives_the_known_answers)
     };
     uint32_t got[COUNT_OF(in)][4];
     probe p = { 0 };
-    probe_open(&p);
+    probe_open(&p, "dropout_probe", "");
     run_rows(&p, "dropout_probe_philox", in, COUNT_OF(in), got);
     for (size_t n = 0; n < COUNT_OF(in); n++)
         expect_words("philox", in[n], got[n], want[n]);
@@ -148,7 +87,7 @@ Test(dropout, words_are_those_of_the_host)
         }
     }
     probe p = { 0 };
-    probe_open(&p);
+    probe_open(&p, "dropout_probe", "");
     run_rows(&p, "dropout_probe_words", (const uint32_t(*)[6])in, COUNT, got);
     for (size_t n = 0; n < COUNT; n++) {
         const uint32_t g = in[n][0], i = in[n][1], j = in[n][2];
@@ -177,8 +116,8 @@ static void draw(probe *p, float share, uint64_t seed, uint32_t offset, float *k
         MHA_ARG_MEM(device_buffer(&out)),
         MHA_ARG_SIZE(out.offset),
     };
-    launch(p, "dropout_probe_keep", args, COUNT_OF(args),
-           &(mha_grid){ .dims = 3, .global = { KEYS, QUERIES, HEADS } });
+    probe_launch(p, "dropout_probe_keep", args, COUNT_OF(args),
+                 &(mha_grid){ .dims = 3, .global = { KEYS, QUERIES, HEADS } });
     device_read(&p->d, &out, kept);
     device_forget(&p->d);
     size_t wrong = 0;
@@ -206,7 +145,7 @@ Test(dropout, keeps_the_share_and_neighbours_are_independent)
     static float kept[DRAWS], other_offset[DRAWS], other_seed[DRAWS];
     const uint64_t seed = 0xfedcba9876543210;
     probe p = { 0 };
-    probe_open(&p);
+    probe_open(&p, "dropout_probe", "");
     for (size_t s = 0; s < COUNT_OF(shares); s++) {
         const double keep = 1 - (double)shares[s];
         draw(&p, shares[s], seed, 0, kept);
