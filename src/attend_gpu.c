@@ -18,7 +18,7 @@ enum {
 typedef struct gpu_cut {
     const char *vendor; /* a part of what the device says */
     unsigned quads, slice, score_steps, value_steps, swizzled;
-    unsigned ruled_value_steps; /* with a rule of each score, or a ring */
+    unsigned ruled_value_steps; /* with a rule of each score but a softcap, or a ring */
 } gpu_cut;
 
 static const gpu_cut cuts[] = {
@@ -27,8 +27,8 @@ static const gpu_cut cuts[] = {
     { "Advanced Micro Devices", 2, 16, 8, 8, 0, 8 },
     { "AMD", 2, 16, 8, 8, 0, 8 }, /* Mesa's name for it */
     /* 128 registers of 8 lanes have no room for a tile twice as high. All of a slice of scores at
-     * once, as its compiler copies the whole tile for each round of a loop in a loop; of values as
-     * many as leave room for what else there is. */
+     * once, as its compiler copies the whole tile for each round of a loop in a loop. Eight values
+     * at once leave no room for a rule. */
     { "Intel", 1, 16, 16, 8, 0, 4 },
 };
 

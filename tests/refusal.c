@@ -34,6 +34,12 @@ bool refusal_says(const char *sentence, const char *word)
     return false;
 }
 
+bool refusal_is_of(const char *sentence, const char *who)
+{
+    const size_t length = strlen(who);
+    return !strncmp(sentence, who, length) && sentence[length] == ':';
+}
+
 const refusal_arg *refusal_find(const refusal *r, const char *name)
 {
     for (size_t i = 0; i < r->count; i++)
@@ -226,7 +232,7 @@ void refusal_expect(refusal *r, const char *name, const void *args, const mha_ca
         cr_expect(!call || !event, "%s: %s: refused, but the event is not NULL", r->who, name);
         cr_expect_eq(r->d->sentences, 1, "%s: %s: %zu sentences, the last: %s", r->who, name,
                      r->d->sentences, r->d->sentence);
-        cr_expect(refusal_says(r->d->sentence, r->who), "%s: %s: does not name the function: %s",
+        cr_expect(refusal_is_of(r->d->sentence, r->who), "%s: %s: does not name the function: %s",
                   r->who, name, r->d->sentence);
         cr_expect(refusal_says(r->d->sentence, said), "%s: %s: does not say %s: %s", r->who, name,
                   said, r->d->sentence);

@@ -78,5 +78,7 @@ const refusal_arg *refusal_find(const refusal *r, const char *name);
 
 /* Whether a sentence has a word, which may be several: "call.queue". */
 bool refusal_says(const char *sentence, const char *word);
+/* Whether it begins with a function's name and a colon. */
+bool refusal_is_of(const char *sentence, const char *who);
 
 #endif

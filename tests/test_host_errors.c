@@ -48,8 +48,7 @@ static void expect_refused(world *w, bool is_layer, const char *name, const mha_
     cr_expect_eq(status, want, "%s: %s, not %s: %s", name, mha_status_name(status),
                  mha_status_name(want), w->d.sentence);
     cr_expect_eq(w->d.sentences, 1, "%s: %zu sentences", name, w->d.sentences);
-    cr_expect(refusal_says(w->d.sentence, who), "%s: does not say %s: %s", name, who,
-              w->d.sentence);
+    cr_expect(refusal_is_of(w->d.sentence, who), "%s: is not of %s: %s", name, who, w->d.sentence);
     cr_expect(refusal_says(w->d.sentence, says), "%s: does not say %s: %s", name, says,
               w->d.sentence);
     expect_untouched(name);
@@ -242,7 +241,7 @@ static void expect_load_refused(world *w, mha_layer *layer, const mha_layer_host
     const mha_status status = mha_layer_load_host(layer, weights);
     cr_expect_eq(status, want, "%s: %s: %s", says, mha_status_name(status), w->d.sentence);
     cr_expect_eq(w->d.sentences, 1, "%s: %zu sentences", says, w->d.sentences);
-    cr_expect(refusal_says(w->d.sentence, "mha_layer_load_host"), "%s: %s", says, w->d.sentence);
+    cr_expect(refusal_is_of(w->d.sentence, "mha_layer_load_host"), "%s: %s", says, w->d.sentence);
     cr_expect(refusal_says(w->d.sentence, says), "%s: %s", says, w->d.sentence);
 }
 

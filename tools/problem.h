@@ -64,7 +64,7 @@ enum {
 };
 
 _Static_assert(PROBLEM_BIAS_OUTPUT - PROBLEM_WEIGHT_QUERY == 7,
-               "an attention's weights are eight in a row, in the order of mha_layer_weights");
+               "an attention's weights are eight in a row; who takes them counts on their order");
 
 /* Packed. A slot that the problem does not use has `used` false and nothing else. */
 typedef struct problem_tensor {
