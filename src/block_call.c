@@ -231,7 +231,7 @@ mha_status mha_block_enqueue(mha_block *block, const mha_block_args *args, const
                              const char *who)
 {
     mha_context *context = block->context;
-    const mha_status lost = mha_context_check(context);
+    const mha_status lost = mha_context_check(context, who);
     if (lost)
         return lost;
     mha_status status = mha_block_check_loaded(block, who);

@@ -54,7 +54,8 @@ static mha_status bind_per_head(const mha_run *run, mha_view *out, const char *w
     if (status || !used)
         return status;
     const size_t stride = may_differ ? tensor->strides[0] : 0;
-    const mha_tensor rows = { tensor->buffer, tensor->offset, { stride, 0, 0, 1 } };
+    const size_t last = tensor->strides[3] ? tensor->strides[3] : 1;
+    const mha_tensor rows = { tensor->buffer, tensor->offset, { stride, 0, 0, last } };
     return mha_bind_tensor(run, out, who, name, &rows,
                            (size_t[]){ stride ? desc->batch : 1, 1, 1, desc->heads }, sizeof(float),
                            MHA_READS);

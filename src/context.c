@@ -245,16 +245,16 @@ mha_status mha_context_begin_create(mha_context *context, const char *who, const
     if (!has_out || !desc)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: %s is NULL", who,
                             has_out ? "desc" : "out");
-    return mha_context_check(context);
+    return mha_context_check(context, who);
 }
 
-mha_status mha_context_check(const mha_context *context)
+mha_status mha_context_check(const mha_context *context, const char *who)
 {
     /* A cast, because C11's atomic_load takes no const object. */
     if (!atomic_load((atomic_bool *)(uintptr_t)&context->lost))
         return MHA_OK;
     return mha_log_fail(&context->log, MHA_DEVICE_LOST,
-                        "the device %s was lost in an earlier call: destroy what was made on this "
-                        "context and make a new one",
-                        context->device.name);
+                        "%s: the device %s was lost in an earlier call: destroy what was made on "
+                        "this context and make a new one",
+                        who, context->device.name);
 }

@@ -44,6 +44,6 @@ mha_status mha_context_note(mha_context *context, mha_status status);
 mha_status mha_context_begin_create(mha_context *context, const char *who, const void *desc,
                                     bool has_out);
 /* MHA_DEVICE_LOST, said, if the device is lost. */
-mha_status mha_context_check(const mha_context *context);
+mha_status mha_context_check(const mha_context *context, const char *who);
 
 #endif

@@ -45,7 +45,7 @@ mha_status mha_host_check_call(const mha_context *context, const char *who, cons
 {
     if (!args)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: args is NULL", who);
-    const mha_status lost = mha_context_check(context);
+    const mha_status lost = mha_context_check(context, who);
     if (lost)
         return lost;
     *query_len = args->query_len ? args->query_len : desc->query_len;
@@ -69,9 +69,10 @@ mha_status mha_host_stage_options(mha_host_call *host, const char *who,
     size_t bias[4], mask[4];
     mha_shape_narrow(bias, scores, desc->bias_broadcast);
     mha_shape_narrow(mask, scores, desc->mask_broadcast);
+    const size_t *by = args->alibi_slopes.strides;
     const mha_host_input alibi_slopes = { args->alibi_slopes.data,
-                                          { args->alibi_slopes.strides[0], 0, 0, 1 } };
-    const mha_host_input sinks = { args->sinks.data, { 0 } };
+                                          { by[0], 0, 0, by[3] ? by[3] : 1 } };
+    const mha_host_input sinks = { args->sinks.data, { 0, 0, 0, args->sinks.strides[3] } };
     const size_t scores_bytes = mha_bind_type_bytes(desc->scores_type);
     to->key_lengths.host = args->key_lengths;
     to->key_lengths_per_query.host = args->key_lengths_per_query;

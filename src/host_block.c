@@ -80,7 +80,7 @@ static mha_status load_block(void *object, const void *weights, const mha_call *
 static mha_status load_host(mha_block *block, const char *who, const host_weights *weights)
 {
     mha_host_call host = { .context = block->context };
-    mha_status status = mha_context_check(block->context);
+    mha_status status = mha_context_check(block->context, who);
     if (status)
         return status;
     device_weights copies = { 0 };
@@ -176,7 +176,7 @@ static mha_status check_attention(const mha_block *block, const char *caller, co
 static mha_status check_args(const mha_block *block, const char *who, const char *enqueue,
                              const host_args *args, device_args *to)
 {
-    const mha_status lost = mha_context_check(block->context);
+    const mha_status lost = mha_context_check(block->context, who);
     if (lost)
         return lost;
     size_t len = 0;

@@ -54,7 +54,7 @@ mha_status mha_ffn_load_host(mha_ffn *ffn, const mha_ffn_host_weights *weights)
     mha_host_call host = { .context = ffn->context };
     if (!weights)
         return mha_log_fail(&host.context->log, MHA_INVALID_ARGUMENT, "%s: weights is NULL", who);
-    mha_status status = mha_context_check(host.context);
+    mha_status status = mha_context_check(host.context, who);
     if (status)
         return status;
     mha_ffn_weights to = { 0 };
@@ -72,7 +72,7 @@ mha_status mha_ffn_run(mha_ffn *ffn, const mha_ffn_host_args *args)
     const mha_ffn_desc *desc = &ffn->desc;
     if (!args)
         return mha_log_fail(log, MHA_INVALID_ARGUMENT, "%s: args is NULL", who);
-    mha_status status = mha_context_check(host.context);
+    mha_status status = mha_context_check(host.context, who);
     if (status)
         return status;
     size_t rows = 0;

@@ -92,7 +92,7 @@ mha_status mha_layer_load_host(mha_layer *layer, const mha_layer_host_weights *w
     mha_host_call host = { .context = mha_layer_context(layer) };
     if (!weights)
         return mha_log_fail(&host.context->log, MHA_INVALID_ARGUMENT, "%s: weights is NULL", who);
-    mha_status status = mha_context_check(host.context);
+    mha_status status = mha_context_check(host.context, who);
     if (status)
         return status;
     mha_layer_weights to = { 0 };

@@ -232,7 +232,7 @@ mha_status mha_layer_enqueue_as(mha_layer *layer, const mha_attention_args *args
     mha_context *context = layer->context;
     if (!args)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: args is NULL", who);
-    const mha_status lost = mha_context_check(context);
+    const mha_status lost = mha_context_check(context, who);
     if (lost)
         return lost;
     mha_status status = mha_layer_check_loaded(layer, who);

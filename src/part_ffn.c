@@ -73,7 +73,7 @@ mha_status mha_ffn_enqueue_as(mha_ffn *ffn, const mha_ffn_args *args, const mha_
     mha_context *context = ffn->context;
     if (!args)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: args is NULL", who);
-    const mha_status lost = mha_context_check(context);
+    const mha_status lost = mha_context_check(context, who);
     if (lost)
         return lost;
     size_t rows = 0;

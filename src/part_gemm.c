@@ -335,7 +335,7 @@ mha_status mha_gemm_enqueue(mha_gemm *gemm, const mha_gemm_args *args, const mha
         return MHA_INVALID_ARGUMENT;
     if (!args)
         return mha_log_fail(&gemm->context->log, MHA_INVALID_ARGUMENT, "%s: args is NULL", who);
-    const mha_status lost = mha_context_check(gemm->context);
+    const mha_status lost = mha_context_check(gemm->context, who);
     if (lost)
         return lost;
     if (loads(gemm) && !gemm->loaded)

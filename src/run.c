@@ -101,7 +101,7 @@ mha_status mha_run_begin(mha_run *run, mha_context *context, const mha_call *cal
 {
     if (!call)
         return mha_log_fail(&context->log, MHA_INVALID_ARGUMENT, "%s: call is NULL", who);
-    mha_status status = mha_context_check(context);
+    mha_status status = mha_context_check(context, who);
     if (status)
         return status;
     if (!call->queue)

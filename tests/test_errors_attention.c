@@ -246,3 +246,67 @@ Test(errors, empty_arguments_overlap_nothing)
     mha_attention_destroy(&attention);
     device_close(&d);
 }
+
+/* A number of each head, side by side: other distances are refused, not passed over. */
+Test(errors, slopes_and_sinks_are_contiguous)
+{
+    enum {
+        HEADS = 3,
+        LEN = 4,
+        DIM = 5
+    };
+    static const mha_attention_desc desc = {
+        .batch = 1,
+        .heads = HEADS,
+        .query_len = LEN,
+        .key_len = LEN,
+        .head_dim = DIM,
+        .uses = MHA_USES_ALIBI | MHA_USES_SINKS,
+        .diagonal = MHA_TOP_LEFT,
+    };
+    static const float rows[HEADS * LEN * DIM], numbers[2 * HEADS];
+    static float output[HEADS * LEN * DIM];
+    const size_t shape[4] = { 1, HEADS, LEN, DIM }, list[4] = { 1, 1, 1, 2 * HEADS };
+    device d;
+    device_open(&d);
+    mha_attention *attention = NULL;
+    cr_assert_eq(mha_attention_create(&attention, d.context, &desc), MHA_OK, "%s", d.sentence);
+    const device_tensor in = device_input(&d, shape, NULL, sizeof(float), rows);
+    const device_tensor per_head = device_input(&d, list, NULL, sizeof(float), numbers);
+    const device_tensor out = device_output(&d, shape, NULL, sizeof(float));
+    const mha_call call = device_call(&d, mha_attention_workspace(attention));
+    for (int of_sinks = 0; of_sinks < 2; of_sinks++)
+        for (size_t step = 1; step <= 2; step++) {
+            mha_host_args host = { .query.data = rows,
+                                   .key.data = rows,
+                                   .value.data = rows,
+                                   .output.data = output,
+                                   .alibi_slopes.data = numbers,
+                                   .sinks.data = numbers };
+            mha_attention_args args = { .query = device_arg(&in),
+                                        .key = device_arg(&in),
+                                        .value = device_arg(&in),
+                                        .output = device_arg(&out),
+                                        .alibi_slopes = device_arg(&per_head),
+                                        .sinks = device_arg(&per_head) };
+            memset(args.alibi_slopes.strides, 0, sizeof args.alibi_slopes.strides);
+            memset(args.sinks.strides, 0, sizeof args.sinks.strides);
+            (of_sinks ? &host.sinks : &host.alibi_slopes)->strides[3] = step;
+            (of_sinks ? &args.sinks : &args.alibi_slopes)->strides[3] = step;
+            const char *name = of_sinks ? "sinks" : "alibi_slopes";
+            const mha_status want = step == 1 ? MHA_OK : MHA_INVALID_ARGUMENT;
+            device_hush(&d);
+            cr_expect_eq(mha_attention_run(attention, &host), want, "%s by %zu", name, step);
+            cr_expect(!want || (refusal_is_of(d.sentence, "mha_attention_run") &&
+                                refusal_says(d.sentence, name)),
+                      "%s: %s", name, d.sentence);
+            device_hush(&d);
+            cr_expect_eq(mha_attention_enqueue(attention, &args, &call), want, "%s by %zu", name,
+                         step);
+            cr_expect(!want || (refusal_is_of(d.sentence, "mha_attention_enqueue") &&
+                                refusal_says(d.sentence, name)),
+                      "%s: %s", name, d.sentence);
+        }
+    mha_attention_destroy(&attention);
+    device_close(&d);
+}

@@ -1,6 +1,7 @@
 /* A device that is lost in any call: every later call of its context says so. Belongs to the suite
  * of test_lifecycle.c. */
 #include "layer.h"
+#include "refusal.h"
 #include "world.h"
 
 #include <criterion/criterion.h>
@@ -85,6 +86,9 @@ static void expect_lost(world *w, const char *name)
     mha_decoder_destroy(&decoder);
     cr_expect(!event, "%s: the event is not NULL", name);
     cr_expect(strstr(w->d.sentence, "lost"), "%s: %s", name, w->d.sentence);
+    device_hush(&w->d);
+    cr_expect_eq(world_load_host(w, w->layer), MHA_DEVICE_LOST);
+    cr_expect(refusal_is_of(w->d.sentence, "mha_layer_load_host"), "%s: %s", name, w->d.sentence);
 }
 
 typedef struct lost_row {
