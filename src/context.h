@@ -43,7 +43,7 @@ mha_status mha_context_note(mha_context *context, mha_status status);
  * and the device is there. `who` is the public function. */
 mha_status mha_context_begin_create(mha_context *context, const char *who, const void *desc,
                                     bool has_out);
-/* MHA_DEVICE_LOST, said, if the device is lost. */
+/* MHA_DEVICE_LOST, said for `who`, if the device is lost. */
 mha_status mha_context_check(const mha_context *context, const char *who);
 
 #endif

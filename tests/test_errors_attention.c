@@ -247,6 +247,15 @@ Test(errors, empty_arguments_overlap_nothing)
     device_close(&d);
 }
 
+static void expect_step(const device *d, mha_status status, mha_status want, const char *who,
+                        const char *name)
+{
+    cr_expect_eq(status, want, "%s: %s: %s, not %s", who, name, mha_status_name(status),
+                 mha_status_name(want));
+    cr_expect(!want || (refusal_is_of(d->sentence, who) && refusal_says(d->sentence, name)),
+              "%s: %s: %s", who, name, d->sentence);
+}
+
 /* A number of each head, side by side: other distances are refused, not passed over. */
 Test(errors, slopes_and_sinks_are_contiguous)
 {
@@ -296,16 +305,10 @@ Test(errors, slopes_and_sinks_are_contiguous)
             const char *name = of_sinks ? "sinks" : "alibi_slopes";
             const mha_status want = step == 1 ? MHA_OK : MHA_INVALID_ARGUMENT;
             device_hush(&d);
-            cr_expect_eq(mha_attention_run(attention, &host), want, "%s by %zu", name, step);
-            cr_expect(!want || (refusal_is_of(d.sentence, "mha_attention_run") &&
-                                refusal_says(d.sentence, name)),
-                      "%s: %s", name, d.sentence);
+            expect_step(&d, mha_attention_run(attention, &host), want, "mha_attention_run", name);
             device_hush(&d);
-            cr_expect_eq(mha_attention_enqueue(attention, &args, &call), want, "%s by %zu", name,
-                         step);
-            cr_expect(!want || (refusal_is_of(d.sentence, "mha_attention_enqueue") &&
-                                refusal_says(d.sentence, name)),
-                      "%s: %s", name, d.sentence);
+            expect_step(&d, mha_attention_enqueue(attention, &args, &call), want,
+                        "mha_attention_enqueue", name);
         }
     mha_attention_destroy(&attention);
     device_close(&d);

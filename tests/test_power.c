@@ -24,6 +24,7 @@ static void fill(float x[COUNT])
                                     128,     -88,  -87.7f,  -87,  88.37f, 88.4f, 88.72f };
     static const float ends[] = { FLT_MAX,  -FLT_MAX,  FLT_MIN, -FLT_MIN, -0.0f,
                                   INFINITY, -INFINITY, NAN,     -1e4f,    1e4f };
+    _Static_assert(3 * sizeof limits + sizeof ends <= ODD * sizeof *x, "all have room");
     for (int n = 0; n < SWEPT; n++)
         x[n] = FROM + ((float)n + (float)(n % 7) / 7) / PER_ONE;
     size_t n = SWEPT;
